@@ -41,7 +41,7 @@ from tests.support.training.layouts import SEED, TABLE, context_of, dataset, mes
 from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
-from trainer.model.attention import document_mask
+from trainer.model.attention import document_masks
 from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import Routing
 from trainer.model.rows import DeviceRows
@@ -223,8 +223,10 @@ def plain_loop(url: str, config: ModelConfig, steps: int, process: Process) -> S
         batch = feed.micro_batches(step)
         num_counted = sum(int((rows.labels_BT != IGNORED).sum()) for rows in batch)
         for rows in batch:
-            mask = document_mask(rows.documents_BT, "dense")
-            logits_BTV = model(rows.inputs_BT, rows.positions_BT, mask, routing_of(config, rows, num_counted))
+            masks = document_masks(rows.documents_BT, config.windows, "dense")
+            logits_BTV = model(
+                rows.inputs_BT, rows.positions_BT, masks, routing_of(config, rows, num_counted)
+            )
             loss = F.cross_entropy(
                 logits_BTV.flatten(0, 1), rows.labels_BT.flatten(), ignore_index=IGNORED, reduction="sum"
             )

@@ -36,7 +36,7 @@ from lineage.storage.folder import Folder
 from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 from tests.support.outputs.synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
-from trainer.model.attention import attend_here, document_mask, kernel_for
+from trainer.model.attention import Scoring, attend_here, document_mask, kernel_for
 from trainer.options import TrainRecipe
 
 WARM_UP = 20
@@ -133,9 +133,10 @@ def attention(seq_len: int) -> dict[str, float]:
     documents_BT = torch.from_numpy(np.cumsum(ends)[None].astype(np.int32)).to(device)
     kernel = kernel_for(device, HEAD_DIM)
     apart, whole = (document_mask(each, kernel) for each in (documents_BT, torch.zeros_like(documents_BT)))
+    scoring = Scoring(scale=HEAD_DIM**-0.5)
     return {
-        "documents apart": milliseconds(inputs, lambda q, k, v: attend_here(q, k, v, apart)),
-        "one document": milliseconds(inputs, lambda q, k, v: attend_here(q, k, v, whole)),
+        "documents apart": milliseconds(inputs, lambda q, k, v: attend_here(q, k, v, apart, scoring)),
+        "one document": milliseconds(inputs, lambda q, k, v: attend_here(q, k, v, whole, scoring)),
         "torch's causal attention": milliseconds(inputs, causal),
     }
 

@@ -202,7 +202,13 @@ def __getattr__(name: str) -> Any:
         return version("sluice")
     if name not in _PLACES:
         raise AttributeError(f"module 'sluice' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    try:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        from sluice.messages import say_how_to_install
+
+        say_how_to_install(error, name)
+        raise
 
 
 def __dir__() -> list[str]:

@@ -27,9 +27,11 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe, RayTable
 from sluice.history import DocId, id_of
+from sluice.messages import in_python
 from sluice.running import load_recipe
 
 
+@in_python
 def verify(
     out: str, *, retokenize: float | None = None, tokenizer: str | None = None, show_progress: bool = False
 ) -> VerifiedOutput:
@@ -44,6 +46,7 @@ def verify(
     )
 
 
+@in_python
 def scan(
     out: str,
     against: str | Sequence[str],
@@ -78,6 +81,7 @@ def scan(
     return evidence
 
 
+@in_python
 def export(
     out: str,
     to: str,
@@ -116,6 +120,7 @@ def export(
     return export_corpus(asked, on_ray(ray, ProgressReporter(quiet=not show_progress)))
 
 
+@in_python
 def export_checkpoint(
     run_output: str, to: str, *, step: int | None = None, tokenizer: str | None = None
 ) -> ExportedCheckpoint:
@@ -126,6 +131,7 @@ def export_checkpoint(
     return checkpoint_of(Folder(run_output), to, step=step, tokenizer=tokenizer)
 
 
+@in_python
 def tune(
     out: str,
     overrides: Sequence[str] = (),
@@ -149,6 +155,7 @@ def tune(
     return answer
 
 
+@in_python
 def explain(
     out: str,
     *,
@@ -170,6 +177,7 @@ def explain(
     return explanation
 
 
+@in_python
 def explain_file(
     recipe: str | Path | PipelineRecipe,
     *,

@@ -49,7 +49,7 @@ def train(config: dict[str, Any]) -> None:
     from torch.nn.functional import cross_entropy
     from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 
-    from trainer.model.attention import document_mask, kernel_for
+    from trainer.model.attention import document_masks, kernel_for
     from trainer.model.optimizer import Optimizer as OurOptimizer
     from trainer.model.sizes import model_config
     from trainer.model.transformer import Llama, initial_weight
@@ -88,7 +88,9 @@ def train(config: dict[str, Any]) -> None:
     replica, stepping = DistributedDataParallel(manager, model), Optimizer(manager, optimizer)
     rows = GLOBAL_BATCH // config["workers"]
     positions_BT = torch.arange(SEQ_LEN).expand(rows, -1)
-    mask = document_mask(torch.zeros(rows, SEQ_LEN, dtype=torch.int32), kernel_for(device, shape.head_dim))
+    mask = document_masks(
+        torch.zeros(rows, SEQ_LEN, dtype=torch.int32), shape.windows, kernel_for(device, shape.head_dim)
+    )
     with open(Path(config["output"]) / "metrics.jsonl", "a", buffering=1) as metrics:
         while True:
             step = manager.current_step()

@@ -40,7 +40,8 @@ from trainer.huggingface.weights_hash import stretch_hashes, weights_hash
 from trainer.model.description import ModelConfig
 from trainer.model.families import to_hugging_face
 from trainer.model.owners import local_part
-from trainer.model.transformer import initial_weight, rotary_angles
+from trainer.model.rotary import rotary_angles
+from trainer.model.transformer import initial_weight
 from trainer.parallel.weights import assign
 
 _FILE_BYTES: Final = 4 << 30
@@ -193,8 +194,12 @@ def _check_tied(piece: _Piece, head: Any, url: str) -> None:
 def _check_frequencies(found: WeightsFolder) -> None:
     """CheckpointError where a folder was trained with other rotary positions than its config.json says. Its
     numbers may be of 16 bits."""
-    expected = rotary_angles(torch.ones(1, 1), found.config, torch.float64).flatten()
+    config = found.config
     for name in filter(FREQUENCIES.fullmatch, found.files):
+        rule = config.rotary_of(int(name.split(".")[2]))
+        if rule is None:
+            continue
+        expected = rotary_angles(torch.ones(1, 1), rule, config.rotary_dim, torch.float64).flatten()
         with _open(found, name) as file:
             held = file.get_tensor(name).double()
         if not torch.allclose(held, expected, rtol=0.01, atol=1e-6):

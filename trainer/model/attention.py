@@ -1,34 +1,45 @@
-"""Causal attention that never looks into another document of the same row.
+"""Causal attention that never looks into another document of the same row, nor further back than a window.
 
-Two kernels, equal results: SDPA with a dense mask (any device, memory of the mask seq_len² bits-as-bytes a
-row), and flex_attention, which skips the blocks of the mask that are empty (GPU only: it has no backward on
-CPU)."""
+Three kernels, equal results: SDPA with a dense mask (any device, memory of the mask seq_len² bits-as-bytes a row);
+the same in blocks of one window, each of which sees itself and the block before; and flex_attention, which skips
+the blocks of the mask that are empty (GPU only: it has no backward on CPU)."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-DocumentMask = Tensor | BlockMask
 Kernel = Literal["dense", "flex"]
 
 
 _LEAST_FLEX_WIDTH: Final = 16
 """Numbers of a head that flex_attention's kernels take at least."""
+_BLOCK: Final = 128
+"""Positions of a block that flex_attention computes or skips as a whole."""
 
 
 def kernel_for(device: torch.device, head_dim: int) -> Kernel:
     """The kernel that is fast on `device`, of those that take heads of this width."""
     return "flex" if device.type == "cuda" and head_dim >= _LEAST_FLEX_WIDTH else "dense"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """From products of queries and keys to what the softmax takes: they are multiplied by `scale`, then bounded to
+    cap·tanh(x / cap). `sinks_H`: a score of each head for nothing, whose share of the softmax is lost."""
+
+    scale: float
+    cap: float | None = None
+    sinks_H: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,52 +51,213 @@ class Positions:
     places_BT: Tensor
 
 
-def document_mask(documents_BT: Tensor, kernel: Kernel) -> DocumentMask:
-    """Who sees whom: position q sees k if k ≤ q and both carry the same document number.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandedMask:
+    """Who sees whom in blocks of `window` positions, the last one filled up: bool (B·blocks, 1, window,
+    2·window), where the keys are those of the block before and the block's own."""
+
+    visible: Tensor
+    window: int
+
+
+DocumentMask = Tensor | BlockMask | BandedMask
+_Mask = TypeVar("_Mask")
+
+
+def masks_of(
+    windows: Iterable[int | None], length: int, build: Callable[[int | None], _Mask]
+) -> dict[int | None, _Mask]:
+    """The mask of each window, made once: of rows of `length` positions those that reach as far are as none."""
+    acting = {window: window if window is not None and window < length else None for window in windows}
+    made = {window: build(window) for window in dict.fromkeys(acting.values())}
+    return {window: made[acts] for window, acts in acting.items()}
+
+
+def document_masks(
+    documents_BT: Tensor, windows: Iterable[int | None], kernel: Kernel
+) -> Mapping[int | None, DocumentMask]:
+    """`document_mask` for the layers of each window."""
+    build = functools.partial(document_mask, documents_BT, kernel)
+    return masks_of(windows, documents_BT.shape[1], build)
+
+
+def document_mask(documents_BT: Tensor, kernel: Kernel, window: int | None = None) -> DocumentMask:
+    """Who sees whom: position q sees k if k ≤ q, q - k < window and both carry the same document number.
 
     `documents_BT` numbers the documents of each row; only equality counts. Dense: bool of shape (B, 1, T,
     T)."""
-    num_rows, num_positions = documents_BT.shape
     if kernel == "dense":
+        if window is not None:
+            return _banded(documents_BT, window)
         same_BTT = documents_BT[:, :, None] == documents_BT[:, None, :]
         return same_BTT.tril_().unsqueeze(1)
+    places_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
+    every = Positions(documents_BT=documents_BT, places_BT=places_T.expand_as(documents_BT))
+    return _block_mask(every, every, window)
+
+
+def mask_between(
+    queries: Positions, keys: Positions, kernel: Kernel, window: int | None = None
+) -> Tensor | BlockMask:
+    """`document_mask` where queries and keys are other positions of the same rows, in any order: a query sees
+    a key whose place is not after its own, and not `window` before it, and whose document is its own. Dense:
+    bool of shape (B, 1, T of queries, T of keys)."""
+    if kernel == "flex":
+        return _block_mask(queries, keys, window)
+    visible_BTT = queries.documents_BT[:, :, None] == keys.documents_BT[:, None, :]
+    visible_BTT.logical_and_(queries.places_BT[:, :, None] >= keys.places_BT[:, None, :])
+    if window is not None:
+        visible_BTT.logical_and_(queries.places_BT[:, :, None] - keys.places_BT[:, None, :] < window)
+    return visible_BTT.unsqueeze(1)
+
+
+def _banded(documents_BT: Tensor, window: int) -> BandedMask:
+    num_rows, length = documents_BT.shape
+    own = F.pad(documents_BT, (0, -length % window), value=-1).view(num_rows, -1, window)
+    before = F.pad(own[:, :-1], (0, 0, 1, 0), value=-2)  # before the first block there is nothing
+    keys = torch.cat((before, own), dim=2)
+    query_W = torch.arange(window, device=own.device)[:, None]
+    key_W = torch.arange(2 * window, device=own.device)
+    near = (query_W < key_W) & (key_W <= query_W + window)
+    visible = (own[..., None] == keys[:, :, None]) & near
+    return BandedMask(visible=visible.flatten(0, 1).unsqueeze(1), window=window)
+
+
+def _block_mask(queries: Positions, keys: Positions, window: int | None) -> BlockMask:
+    """From the bounds of each block's places and documents, so that no matrix of all positions is ever made. A
+    block where bounds do not exclude a visible pair is computed, pair by pair unless all of it is visible."""
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= key) & (documents_BT[row, query] == documents_BT[row, key])
+        query_place, key_place = queries.places_BT[row, query], keys.places_BT[row, key]
+        seen = (query_place >= key_place) & (queries.documents_BT[row, query] == keys.documents_BT[row, key])
+        return seen if window is None else seen & (query_place - key_place < window)
 
-    return create_block_mask(
-        visible, num_rows, None, num_positions, num_positions, device=documents_BT.device.type
+    first, last = (
+        {name: one[..., None] for name, one in _bounds(queries, side).items()} for side in ("min", "max")
+    )
+    key_first, key_last = (
+        {name: one[:, None] for name, one in _bounds(keys, side).items()} for side in ("min", "max")
+    )
+    some = (last["places"] >= key_first["places"]) & (last["documents"] >= key_first["documents"])
+    some &= first["documents"] <= key_last["documents"]
+    every = (first["places"] >= key_last["places"]) & (first["documents"] == key_last["documents"])
+    every &= (first["documents"] == last["documents"]) & (key_first["documents"] == key_last["documents"])
+    if window is not None:
+        some &= first["places"] - key_last["places"] < window
+        every &= last["places"] - key_first["places"] < window
+    for axis, positions in ((1, queries), (2, keys)):
+        if positions.places_BT.shape[1] % _BLOCK:  # the last block is not whole
+            every.select(axis, -1).fill_(False)
+    partly = _ordered(some & ~every)
+    return BlockMask.from_kv_blocks(
+        *partly,
+        *_ordered(every),
+        BLOCK_SIZE=_BLOCK,
+        mask_mod=visible,
+        seq_lengths=(queries.places_BT.shape[1], keys.places_BT.shape[1]),
     )
 
 
-def mask_between(queries: Positions, keys: Positions, kernel: Kernel) -> DocumentMask:
-    """`document_mask` where queries and keys are other positions of the same rows, in any order: a query sees
-    a key whose place is not after its own and whose document is its own. Dense: bool of shape (B, 1, T of
-    queries, T of keys)."""
-    if kernel == "dense":
-        same_BTT = queries.documents_BT[:, :, None] == keys.documents_BT[:, None, :]
-        return same_BTT.logical_and_(queries.places_BT[:, :, None] >= keys.places_BT[:, None, :]).unsqueeze(1)
-
-    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        not_after = queries.places_BT[row, query] >= keys.places_BT[row, key]
-        return not_after & (queries.documents_BT[row, query] == keys.documents_BT[row, key])
-
-    num_rows, num_queries = queries.places_BT.shape
-    device = queries.places_BT.device.type
-    return create_block_mask(visible, num_rows, None, num_queries, keys.places_BT.shape[1], device=device)
+def _bounds(positions: Positions, side: Literal["min", "max"]) -> dict[str, Tensor]:
+    """The least or the greatest place and document of each block, (B, blocks)."""
+    found = {}
+    for name, values_BT in (("places", positions.places_BT), ("documents", positions.documents_BT)):
+        missing = -values_BT.shape[1] % _BLOCK
+        filled = torch.cat((values_BT, values_BT[:, -1:].expand(-1, missing)), dim=1)
+        blocks = filled.reshape(len(filled), -1, _BLOCK)
+        found[name] = blocks.amin(-1) if side == "min" else blocks.amax(-1)
+    return found
 
 
-def attend_here(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: DocumentMask) -> Tensor:
+def _ordered(chosen_BQK: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each block of queries the number of key blocks that are chosen, and all key blocks, these first; with
+    an axis of heads."""
+    order = chosen_BQK.int().argsort(dim=-1, descending=True, stable=True)
+    return chosen_BQK.sum(-1, dtype=torch.int32).unsqueeze(1), order.to(torch.int32).unsqueeze(1)
+
+
+def attend_here(
+    query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: DocumentMask, scoring: Scoring
+) -> Tensor:
     """Attention output of shape (B, T, H, K) on this rank alone; H query heads share G key-value heads in
     equal groups."""
+    if isinstance(mask, BandedMask):
+        rows, length = query_BTHK.shape[:2]
+        query, key, value = (_in_blocks(one, mask.window) for one in (query_BTHK, key_BTGK, value_BTGK))
+        keys, values = (
+            torch.cat((F.pad(one[:, :-1], (0, 0, 0, 0, 0, 0, 1, 0)), one), dim=2).flatten(0, 1)
+            for one in (key, value)
+        )
+        output = attend_here(query.flatten(0, 1), keys, values, mask.visible, scoring)
+        return output.reshape(rows, -1, *output.shape[2:])[:, :length]
     query, key, value = (tensor.transpose(1, 2) for tensor in (query_BTHK, key_BTGK, value_BTGK))
     if isinstance(mask, BlockMask):
-        output = _flex(query.is_cuda)(query, key, value, block_mask=mask, enable_gqa=True)
+        output = _attend_in_blocks(query, key, value, mask, scoring)
+    elif scoring.cap is not None or scoring.sinks_H is not None:
+        output = _attend_to_scores(query, key, value, mask, scoring)
     else:
         # What SDPA would choose on a GPU adds gradients up in an order that changes from run to run.
         with sdpa_kernel(SDPBackend.MATH) if query.is_cuda else nullcontext():
-            output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
-    return cast(Tensor, output).transpose(1, 2)
+            output = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, scale=scoring.scale, enable_gqa=True
+            )
+    return output.transpose(1, 2)
+
+
+def _in_blocks(x_BTHK: Tensor, window: int) -> Tensor:
+    """(B, blocks, window, H, K), the last block filled up."""
+    filled = F.pad(x_BTHK, (0, 0, 0, 0, 0, -x_BTHK.shape[1] % window))
+    return filled.reshape(len(x_BTHK), -1, window, *x_BTHK.shape[2:])
+
+
+def _attend_to_scores(query: Tensor, key: Tensor, value: Tensor, visible: Tensor, scoring: Scoring) -> Tensor:
+    """What SDPA has no word for: all scores, capped before they are masked, with a column of sinks."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    groups = query.shape[1] // key.shape[1]
+    keys, values = (one.repeat_interleave(groups, dim=1).to(wide) for one in (key, value))
+    scores = capped(query.to(wide) @ keys.mT * scoring.scale, scoring.cap).masked_fill(~visible, -torch.inf)
+    if scoring.sinks_H is not None:
+        sinks = scoring.sinks_H.to(wide)[:, None, None].expand(*scores.shape[:-1], 1)
+        shares = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
+    else:
+        shares = scores.softmax(-1)
+    return (shares @ values).to(query.dtype)
+
+
+def capped(x: Tensor, cap: float | None) -> Tensor:
+    """Numbers bounded smoothly to ± `cap` (Gemma 2, 2408.00118, section 2)."""
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+
+def _attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scoring: Scoring) -> Tensor:
+    kernel = functools.partial(
+        _flex(query.is_cuda),
+        query,
+        key,
+        value,
+        score_mod=_cap_mod(scoring.cap),
+        block_mask=mask,
+        scale=scoring.scale,
+        enable_gqa=True,
+    )
+    if scoring.sinks_H is None:
+        return cast(Tensor, kernel())
+    output, found = kernel(return_aux=AuxRequest(lse=True))
+    # A further score s in the softmax takes 1 / (1 + exp(L - s)) of it, for the logarithm L of the rest's sum.
+    left = torch.sigmoid(found.lse - scoring.sinks_H.to(found.lse.dtype)[:, None])
+    return cast(Tensor, output * left[..., None].to(output.dtype))
+
+
+@functools.cache
+def _cap_mod(cap: float | None) -> Callable[..., Tensor] | None:
+    """One function for each cap, since a compiled kernel belongs to one."""
+    if cap is None:
+        return None
+
+    def mod(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return capped(score, cap)
+
+    return mod
 
 
 @functools.cache

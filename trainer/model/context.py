@@ -11,7 +11,7 @@ documents:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.model.attention import DocumentMask, attend_here
+from trainer.model.attention import DocumentMask, Scoring, attend_here, capped
 
 _QUERIES_AT_ONCE: Final = 1024  # the ring's scores are materialised for so many queries and one rank's keys
 
@@ -41,32 +41,36 @@ class RingMask:
 
 
 Mask = DocumentMask | GatheredMask | RingMask
+Masks = Mapping[int | None, Mask]
+"""Who sees whom in the layers of each window."""
 
 
-def attend(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: Mask) -> Tensor:
-    """Attention output of shape (B, T, H, K); H query heads share G key-value heads in equal groups."""
+def attend(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: Mask, scoring: Scoring) -> Tensor:
+    """Attention output of shape (B, T, H, K); H query heads share G key-value heads in equal groups. Values may
+    have another width than queries and keys."""
     if isinstance(mask, RingMask):
-        return cast(Tensor, _Ring.apply(query_BTHK, key_BTGK, value_BTGK, mask))  # type: ignore[no-untyped-call]
+        tensors = (query_BTHK, key_BTGK, value_BTGK, scoring.sinks_H)
+        return cast(Tensor, _Ring.apply(mask, scoring, *tensors))  # type: ignore[no-untyped-call]
     if isinstance(mask, GatheredMask):
-        both = cast(Tensor, _Gather.apply(torch.stack((key_BTGK, value_BTGK)), mask.group))  # type: ignore[no-untyped-call]
-        return attend_here(query_BTHK, both[0], both[1], mask.mask)
-    return attend_here(query_BTHK, key_BTGK, value_BTGK, mask)
+        both = cast(Tensor, _Gather.apply(torch.cat((key_BTGK, value_BTGK), dim=-1), mask.group))  # type: ignore[no-untyped-call]
+        return attend_here(query_BTHK, *_halves(both, key_BTGK.shape[-1]), mask.mask, scoring)
+    return attend_here(query_BTHK, key_BTGK, value_BTGK, mask, scoring)
 
 
 class _Gather(torch.autograd.Function):
-    """All ranks' tensors (2, B, T, G, K), joined along the positions; backward sums over the ranks."""
+    """All ranks' tensors (B, T, G, K), joined along the positions; backward sums over the ranks."""
 
     @staticmethod
     def forward(context: Any, mine: Tensor, group: dist.ProcessGroup) -> Tensor:
         context.group = group
         every = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
         dist.all_gather(every, mine.contiguous(), group=group)
-        return torch.cat(every, dim=2)
+        return torch.cat(every, dim=1)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         group: dist.ProcessGroup = context.group
-        by_rank = torch.stack(gradients[0].chunk(group.size(), dim=2)).contiguous()
+        by_rank = torch.stack(gradients[0].chunk(group.size(), dim=1)).contiguous()
         mine = torch.empty_like(by_rank[0])
         dist.reduce_scatter_tensor(mine, by_rank.flatten(0, 1), group=group)
         return mine, None
@@ -80,21 +84,22 @@ class _Ring(torch.autograd.Function):
     probabilities (Dao et al., 2205.14135, section 3.1)."""
 
     @staticmethod
-    def forward(context: Any, query: Tensor, key: Tensor, value: Tensor, mask: RingMask) -> Tensor:
+    def forward(context: Any, mask: RingMask, scoring: Scoring, *tensors: Any) -> Tensor:
+        query, key, value, sinks_H = tensors
         wide = torch.promote_types(query.dtype, torch.float32)
-        queries = query.transpose(1, 2)
-        output = torch.zeros(queries.shape, dtype=wide, device=query.device)
-        total = torch.full(
-            queries.shape[:3], -math.inf, dtype=wide, device=query.device
-        )  # log of the sum so far
-        part = torch.stack((key, value))
+        queries, sizes = query.transpose(1, 2), (key.shape[-1], value.shape[-1])
+        output = torch.zeros((*queries.shape[:3], sizes[1]), dtype=wide, device=query.device)
+        # The logarithm of the sum so far, which begins with a sink.
+        first = query.new_full((queries.shape[1],), -math.inf) if sinks_H is None else sinks_H
+        total = first.to(wide)[:, None].expand(queries.shape[:3]).clone()
+        part = torch.cat((key, value), dim=-1)
         owners = _owners(mask.group)
         for owner in owners:
             coming = _pass_on((part,), mask.group) if owner != owners[-1] else None
             if (visible := mask.parts[owner]) is not None:
-                keys, values = _heads(part[0], queries), _heads(part[1], queries)
+                keys, values = (_heads(one, queries) for one in _halves(part, sizes[0]))
                 for at in _slices(queries):
-                    scores = _scores(queries[:, :, at], keys, visible[:, :, at], wide)
+                    scores, _ = _scores(queries[:, :, at], keys, visible[:, :, at], scoring)
                     part_total = scores.logsumexp(-1)
                     joined = torch.logaddexp(total[:, :, at], part_total)
                     # The first part is this rank's own, where every query sees itself: so no sum is ever
@@ -104,37 +109,43 @@ class _Ring(torch.autograd.Function):
                     total[:, :, at] = joined
             if coming is not None:
                 (part,) = coming.wait()
-        context.mask = mask
-        context.save_for_backward(query, key, value, output, total)
+        context.mask, context.scoring = mask, scoring
+        context.save_for_backward(query, key, value, sinks_H, output, total)
         return output.to(query.dtype).transpose(1, 2)
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        mask: RingMask = context.mask
-        query, key, value, output, total = context.saved_tensors
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        mask, scoring = cast(RingMask, context.mask), cast(Scoring, context.scoring)
+        query, key, value, sinks_H, output, total = context.saved_tensors
+        sizes = (key.shape[-1], value.shape[-1])
         wide = output.dtype
         queries, upward = query.transpose(1, 2), gradients[0].transpose(1, 2).to(wide)
         weighted = (upward * output).sum(-1)
-        query_gradient = torch.zeros_like(output)
-        part = torch.stack((key, value))
+        query_gradient = torch.zeros(queries.shape, dtype=wide, device=query.device)
+        part = torch.cat((key, value), dim=-1)
         part_gradient = torch.zeros(part.shape, dtype=wide, device=part.device)
         for owner in _owners(mask.group):
             if (visible := mask.parts[owner]) is not None:
-                keys, values = _heads(part[0], queries).to(wide), _heads(part[1], queries).to(wide)
+                keys, values = (_heads(one, queries).to(wide) for one in _halves(part, sizes[0]))
+                gradient_of = _halves(part_gradient, sizes[0])
                 for at in _slices(queries):
-                    scores = _scores(queries[:, :, at], keys, visible[:, :, at], wide)
+                    scores, slope = _scores(queries[:, :, at], keys, visible[:, :, at], scoring)
                     shares = (scores - total[:, :, at, None]).exp()
                     of_scores = shares * (upward[:, :, at] @ values.mT - weighted[:, :, at, None])
-                    of_scores *= queries.shape[-1] ** -0.5
+                    of_scores *= slope
                     query_gradient[:, :, at] += of_scores @ keys
-                    for row, found in enumerate(
-                        (of_scores.mT @ queries[:, :, at].to(wide), shares.mT @ upward[:, :, at])
-                    ):
-                        part_gradient[row] += _group_heads(found, part.shape[3])
+                    gradient_of[0].add_(
+                        _group_heads(of_scores.mT @ queries[:, :, at].to(wide), part.shape[2])
+                    )
+                    gradient_of[1].add_(_group_heads(shares.mT @ upward[:, :, at], part.shape[2]))
             # After the last owner one more pass brings each part's gradient home.
             part, part_gradient = _pass_on((part, part_gradient), mask.group).wait()
-        kept = part_gradient.to(key.dtype)
-        return query_gradient.to(query.dtype).transpose(1, 2), kept[0], kept[1], None
+        of_key, of_value = _halves(part_gradient.to(key.dtype), sizes[0])
+        of_sinks = None
+        if sinks_H is not None:
+            lost = (sinks_H.to(wide)[:, None] - total).exp()
+            of_sinks = -(lost * weighted).sum((0, 2)).to(sinks_H.dtype)
+        return None, None, query_gradient.to(query.dtype).transpose(1, 2), of_key, of_value, of_sinks
 
 
 class _RingTensors:
@@ -174,6 +185,11 @@ def _owners(group: dist.ProcessGroup) -> list[int]:
     return [(group.rank() - turn) % group.size() for turn in range(group.size())]
 
 
+def _halves(both: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Keys of `size` numbers, and values, which travel together."""
+    return both[..., :size], both[..., size:]
+
+
 def _slices(queries_BHTK: Tensor) -> list[slice]:
     return [slice(low, low + _QUERIES_AT_ONCE) for low in range(0, queries_BHTK.shape[2], _QUERIES_AT_ONCE)]
 
@@ -190,6 +206,11 @@ def _group_heads(gradient_BHTK: Tensor, num_kv_heads: int) -> Tensor:
     return gradient_BHTK.view(rows, num_kv_heads, -1, positions, size).sum(2).transpose(1, 2)
 
 
-def _scores(queries: Tensor, keys: Tensor, visible: Tensor, wide: torch.dtype) -> Tensor:
-    scaled: Tensor = queries.to(wide) @ keys.to(wide).mT * queries.shape[-1] ** -0.5
-    return scaled.masked_fill(~visible, -math.inf)
+def _scores(
+    queries: Tensor, keys: Tensor, visible: Tensor, scoring: Scoring
+) -> tuple[Tensor, Tensor | float]:
+    """Scores of what is visible, and their derivatives by the products of queries and keys."""
+    wide, cap = torch.promote_types(queries.dtype, torch.float32), scoring.cap
+    scores = capped(queries.to(wide) @ keys.to(wide).mT * scoring.scale, cap)
+    slope = scoring.scale if cap is None else scoring.scale * (1 - (scores / cap).square())
+    return scores.masked_fill(~visible, -math.inf), slope

@@ -152,9 +152,10 @@ class LatentAttention:
     norm_eps: float = 1e-6
 
 
-NormKind = Literal["cast first", "cast last", "one plus"]
-"""RMSNorm: weight · cast(x̂); cast(weight · x̂); cast((1 + weight) · x̂), whose weights begin at 0. x̂ is computed
-in float32 or wider, and cast is to the stream's dtype."""
+NormKind = Literal["plain", "one plus"]
+"""RMSNorm: weight · x̂, or (1 + weight) · x̂ with weights that begin at 0. The product is in float32 or wider, and then
+rounded to the stream's dtype, as in OLMo 2. (transformers' Llama, Mistral, Qwen, SmolLM3 and DeepSeek round x̂ before
+it: that is another rounding of bfloat16, and the same in float32.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +192,7 @@ class ModelConfig(JsonRecord):
     score_cap: float | None = None
     sinks: bool = False
     gate: Gate = field(default_factory=Gate)
-    norm_kind: NormKind = "cast first"
+    norm_kind: NormKind = "plain"
     norms: Literal["before", "behind", "both"] = "before"
     norm_eps: float = 1e-5
     embedding_scale: float = 1.0

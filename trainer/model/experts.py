@@ -1,5 +1,5 @@
-"""Mixture of experts: a router sends each token to a few SwiGLUs; what it decides does not depend on the
-layout.
+"""Mixture of experts: a router sends each token to a few feed-forward parts; what it decides does not depend on
+the layout.
 
 Names are those of Mixtral (2401.04088). Whatever is counted (an expert's capacity, its share in the balance
 loss) is counted over one sequence, as GShard's groups (2006.16668, section 2.2) and DeepSeek's sequence-wise
@@ -13,6 +13,7 @@ tokens."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -24,11 +25,14 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional as F
 
 from trainer.model.description import Experts as ExpertSizes
-from trainer.model.swiglu import SwiGLU
+from trainer.model.description import Gate, ModelConfig
+from trainer.model.feed_forward import FeedForward, opened, raised
 from trainer.recipe_tables.parallelism import ExpertsTable
 
 _ALIGNMENT: Final = 16
 """Bytes that the strides of a grouped product's matrices must be multiples of."""
+_NEVER_NOTHING: Final = 1e-20
+"""Added to sums of scores that may all have come to 0."""
 NUM_SUMS: Final = 5
 """Numbers of a layer's figures beside the tokens of each expert: see `Routing.figures`."""
 
@@ -53,17 +57,22 @@ class Routing:
 
 
 class ExpertLayer(nn.Module):
-    """In place of a layer's SwiGLU: a router, its experts, and what every token passes besides."""
+    """In place of a layer's feed-forward part: a router, its experts, and what every token passes besides."""
 
     bias: Tensor
 
-    def __init__(self, number: int, width: int, sizes: ExpertSizes, table: ExpertsTable) -> None:
+    def __init__(self, number: int, config: ModelConfig, table: ExpertsTable) -> None:
         super().__init__()
-        self.number, self.sizes, self.table = number, sizes, table
-        self.gate = Router(width, sizes.num_experts)
-        self.experts = StackedExperts(width, sizes)
-        self.shared_expert = SwiGLU(width, sizes.hidden * sizes.num_shared) if sizes.num_shared else None
-        if table.bias_rate:
+        assert config.experts is not None
+        self.number, self.sizes, self.table = number, config.experts, table
+        sizes, width = self.sizes, config.width
+        self.gate = Router(width, sizes.num_experts, has_bias=sizes.router.bias)
+        self.experts = StackedExperts(width, sizes, config.gate)
+        self.shared_expert = (
+            FeedForward(width, sizes.hidden * sizes.num_shared, config.gate) if sizes.num_shared else None
+        )
+        self.is_corrected = table.bias_rate > 0 or sizes.router.corrected
+        if self.is_corrected:
             self.register_buffer("bias", torch.zeros(sizes.num_experts))
 
     def forward(self, x_BTD: Tensor, routing: Routing) -> Tensor:
@@ -76,11 +85,9 @@ class ExpertLayer(nn.Module):
     def _mix(self, x_BTD: Tensor, routing: Routing) -> Tensor:
         places_BT = routing.places_BT
         logits_BTE = self.gate(x_BTD)
-        shares_BTE = logits_BTE.softmax(-1)
-        wanted_BTE = shares_BTE.detach() + self.bias if self.table.bias_rate else shares_BTE.detach()
-        chosen_BTJ = wanted_BTE.topk(self.sizes.top_k, dim=-1).indices
-        gates_BTJ = shares_BTE.gather(-1, chosen_BTJ)
-        gates_BTJ = gates_BTJ / gates_BTJ.sum(-1, keepdim=True)
+        scores_BTE, shares_BTE = self._scores(logits_BTE)
+        chosen_BTJ = self._wanted(scores_BTE.detach()).topk(self.sizes.top_k, dim=-1).indices
+        gates_BTJ = self._gates(scores_BTE.gather(-1, chosen_BTJ))
         whole = WholeRows.of(chosen_BTJ, places_BT, self.sizes.num_experts, routing.sequence)
         kept_BTJ = whole.kept(places_BT, self.table.capacity_factor)
         balance_BT, z_BT = self._losses(logits_BTE, shares_BTE, whole)
@@ -101,6 +108,36 @@ class ExpertLayer(nn.Module):
         mixed_BTD = mixed_ND.view_as(x_BTD)
         return mixed_BTD if self.shared_expert is None else mixed_BTD + self.shared_expert(x_BTD)
 
+    def _scores(self, logits_BTE: Tensor) -> tuple[Tensor, Tensor]:
+        """What is chosen by and weighted with, and each expert's share of a token, which sum to 1."""
+        if self.sizes.router.score == "sigmoid":
+            scores_BTE = logits_BTE.sigmoid()
+            return scores_BTE, scores_BTE / (scores_BTE.sum(-1, keepdim=True) + _NEVER_NOTHING)
+        shares_BTE = logits_BTE.softmax(-1)
+        return (shares_BTE if self.sizes.router.score == "softmax" else logits_BTE), shares_BTE
+
+    def _wanted(self, scores_BTE: Tensor) -> Tensor:
+        """The numbers whose greatest are chosen: with the bias, and of the best groups alone."""
+        sizes = self.sizes
+        wanted_BTE = scores_BTE + self.bias if self.is_corrected else scores_BTE
+        if sizes.num_groups == 1:
+            return wanted_BTE
+        # A group is as good as the two best of its experts (2412.19437, section 2.1.2, as it was published).
+        of_group_BTGE = wanted_BTE.view(*wanted_BTE.shape[:-1], sizes.num_groups, -1)
+        best_BTG = of_group_BTGE.topk(2, dim=-1).values.sum(-1).topk(sizes.top_groups, dim=-1).indices
+        open_BTG = torch.zeros(of_group_BTGE.shape[:-1], dtype=torch.bool, device=wanted_BTE.device)
+        open_BTG.scatter_(-1, best_BTG, True)
+        return of_group_BTGE.masked_fill(~open_BTG[..., None], -math.inf).flatten(-2)
+
+    def _gates(self, chosen_BTJ: Tensor) -> Tensor:
+        """The weights of chosen experts, from their scores."""
+        router = self.sizes.router
+        if router.score == "softmax of chosen":
+            return chosen_BTJ.softmax(-1) * router.scale
+        if router.normalised:
+            chosen_BTJ = chosen_BTJ / (chosen_BTJ.sum(-1, keepdim=True) + _NEVER_NOTHING)
+        return chosen_BTJ * router.scale
+
     def _losses(self, logits_BTE: Tensor, shares_BTE: Tensor, whole: WholeRows) -> tuple[Tensor, Tensor]:
         """Each token's share of the balance loss E·Σ f·P of its row (Fedus et al., 2101.03961, equation 4,
         over all choices) and of the z-loss (Zoph et al., 2202.08906, equation 5), both times the row's
@@ -113,31 +150,35 @@ class ExpertLayer(nn.Module):
 class Router(nn.Module):
     """Logits of each expert. Computed in float32 or wider: rounding decides between experts."""
 
-    def __init__(self, width: int, num_experts: int) -> None:
+    def __init__(self, width: int, num_experts: int, *, has_bias: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_experts, width))
+        self.bias = nn.Parameter(torch.empty(num_experts)) if has_bias else None
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         wide = torch.promote_types(x_BTD.dtype, torch.float32)
-        return F.linear(x_BTD.to(wide), self.weight.to(wide))
+        bias = None if self.bias is None else self.bias.to(wide)
+        return F.linear(x_BTD.to(wide), self.weight.to(wide), bias)
 
 
 class StackedExperts(nn.Module):
-    """The SwiGLUs of one layer, their matrices stacked: w1 (gate) and w3 (up) are (E, F, D), w2 (down) is (E,
-    D, F)."""
+    """The experts of one layer, their matrices stacked: w1 (gate) and w3 (up) are (E, F, D), w2 (down) is (E,
+    D, F); their biases b1, b3 and b2."""
 
-    def __init__(self, width: int, sizes: ExpertSizes) -> None:
+    def __init__(self, width: int, sizes: ExpertSizes, gate: Gate) -> None:
         super().__init__()
-        self.num_experts = sizes.num_experts
+        self.num_experts, self.gate = sizes.num_experts, gate
         self.w1 = nn.Parameter(torch.empty(sizes.num_experts, sizes.hidden, width))
         self.w2 = nn.Parameter(torch.empty(sizes.num_experts, width, sizes.hidden))
         self.w3 = nn.Parameter(torch.empty(sizes.num_experts, sizes.hidden, width))
+        outputs = (("b1", sizes.hidden), ("b2", width), ("b3", sizes.hidden))
+        for name, size in outputs if sizes.biases else ():
+            self.register_parameter(name, nn.Parameter(torch.empty(sizes.num_experts, size)))
         self.group: dist.ProcessGroup | None = None
 
     def spread(self, mesh: DeviceMesh) -> None:
         """Give each rank of `mesh` an equal share of the experts: tokens then travel to them and back."""
-        for name in ("w1", "w2", "w3"):
-            parameter = cast(nn.Parameter, getattr(self, name))
+        for name, parameter in list(self.named_parameters(recurse=False)):
             setattr(
                 self, name, nn.Parameter(distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None))
             )
@@ -145,27 +186,34 @@ class StackedExperts(nn.Module):
 
     def forward(self, x_ND: Tensor, counts_E: Tensor) -> Tensor:
         """Outputs of tokens in the order of their experts; `counts_E` says how many each expert has."""
-        w1, w2, w3 = (_local(weight).to(x_ND.dtype) for weight in (self.w1, self.w2, self.w3))
-        return _swiglus(x_ND, counts_E, w1, w2, w3)
+        held = {name: _local(one).to(x_ND.dtype) for name, one in self.named_parameters(recurse=False)}
+        aligned = all(size * x_ND.element_size() % _ALIGNMENT == 0 for size in held["w1"].shape[1:])
+        if aligned and x_ND.dtype != torch.float64 and len(x_ND):
+            ends_E = counts_E.cumsum(0).to(torch.int32)
+
+            def product(rows: Tensor, number: str) -> Tensor:
+                done = F.grouped_mm(rows, held[f"w{number}"].mT, offs=ends_E)
+                bias = held.get(f"b{number}")
+                return done if bias is None else done + bias.repeat_interleave(counts_E, dim=0)
+
+            return self._through(x_ND, product)
+        each = zip(
+            torch.split(x_ND, counts_E.tolist()), *(one.unbind() for one in held.values()), strict=True
+        )
+        return torch.cat([self._of_one(part, dict(zip(held, of_one, strict=True))) for part, *of_one in each])
+
+    def _of_one(self, x_ND: Tensor, held: Mapping[str, Tensor]) -> Tensor:
+        return self._through(
+            x_ND, lambda rows, number: F.linear(rows, held[f"w{number}"], held.get(f"b{number}"))
+        )
+
+    def _through(self, x_ND: Tensor, product: Callable[[Tensor, str], Tensor]) -> Tensor:
+        inner_NF = opened(self.gate, product(x_ND, "1")) * raised(self.gate, product(x_ND, "3"))
+        return product(inner_NF, "2")
 
 
 def _local(weight: Tensor) -> Tensor:
     return weight.to_local() if isinstance(weight, DTensor) else weight
-
-
-def _swiglus(x_ND: Tensor, counts_E: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
-    aligned = all(size * x_ND.element_size() % _ALIGNMENT == 0 for size in w1.shape[1:])
-    if aligned and x_ND.dtype != torch.float64 and len(x_ND):
-        ends_E = counts_E.cumsum(0).to(torch.int32)
-        inner = F.silu(F.grouped_mm(x_ND, w1.mT, offs=ends_E)) * F.grouped_mm(x_ND, w3.mT, offs=ends_E)
-        return F.grouped_mm(inner, w2.mT, offs=ends_E)
-    parts = torch.split(x_ND, counts_E.tolist())
-    return torch.cat(
-        [
-            F.linear(F.silu(F.linear(x, a)) * F.linear(x, c), b)
-            for x, a, b, c in zip(parts, w1, w2, w3, strict=True)
-        ]
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.model.context import Mask
+from trainer.model.context import Masks
 from trainer.model.experts import Routing
 
 
@@ -54,10 +54,11 @@ class DeviceRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """This rank's share of some rows, as the model takes them. `work`: of context parallel peers the work of
+    """This rank's share of some rows, as the model takes them. `masks`: for the layers of each window. `work`: of
+    context parallel peers the work of
     the fullest and of the mean one; None without such peers. `routing`: for a model with experts."""
 
     rows: DeviceRows
-    mask: Mask
+    masks: Masks
     work: Tensor | None = None
     routing: Routing | None = None

@@ -1,4 +1,4 @@
-"""A Llama-style transformer whose parameter names are those of Hugging Face's LlamaForCausalLM.
+"""A decoder as its description has it, whose parameters have the names that Hugging Face's models have.
 
 Axes: B rows, T positions, D width, H query heads, G key-value heads, K head width, F hidden, V vocabulary.
 """
@@ -7,24 +7,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
 
 from lineage.ids import content_hash
-from trainer.model.context import Mask, attend
-from trainer.model.description import Llama3Scaling, ModelConfig
+from trainer.model.attention import capped
+from trainer.model.context import Mask, Masks
+from trainer.model.description import ModelConfig
 from trainer.model.experts import ExpertLayer, Routing
+from trainer.model.feed_forward import FeedForward
 from trainer.model.made_again import made_again
-from trainer.model.swiglu import SwiGLU
+from trainer.model.norms import norm
+from trainer.model.rotary import Turns, rotary_turns
+from trainer.model.self_attention import self_attention
 from trainer.recipe_tables.parallelism import ExpertsTable
 
-Rotary = Tensor
-"""Cosines and sines of the rotary embedding's angles, (2, B, T, K/2)."""
+NORM_PLACES: Final = {
+    "before": ("input_layernorm", None, "post_attention_layernorm", None),
+    "behind": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    "both": (
+        "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
+    ),
+}  # fmt: skip
+"""Where norms stand, the names of those before and behind attention, before and behind the feed-forward part."""
+BIASES: Final = (".bias", "experts.b1", "experts.b2", "experts.b3")
+"""How names of biases end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +74,13 @@ class Llama(nn.Module):
             self.lm_head.weight = self.model.embed_tokens.weight
 
     def forward(
-        self, tokens: Tensor, positions_BT: Tensor, mask: Mask, routing: Routing | None = None
+        self, tokens: Tensor, positions_BT: Tensor, masks: Masks, routing: Routing | None = None
     ) -> Tensor:
         """Logits (B, T, V) of tokens (B, T). Without the embedding `tokens` is the residual stream (B, T, D),
         and without the output so is what comes out. Positions count from 0 in each document. Experts need
         `routing`."""
-        x_BTD = self.model(tokens, positions_BT, mask, routing)
-        return x_BTD if self.lm_head is None else cast(Tensor, self.lm_head(x_BTD))
+        x_BTD = self.model(tokens, positions_BT, masks, routing)
+        return x_BTD if self.lm_head is None else capped(self.lm_head(x_BTD), self.config.logit_cap)
 
 
 class Decoder(nn.Module):
@@ -82,28 +94,42 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleDict(
             {str(number): Layer(config, number, experts) for number in range(span.first, span.end)}
         )
-        self.norm = nn.RMSNorm(config.width, eps=config.norm_eps) if span.has_output else None
+        self.norm = norm(config.norm_kind, config.width, config.norm_eps) if span.has_output else None
+        # The rules that layers of the span follow; those without one have no positions.
+        rules = (config.rotary_of(number) for number in range(span.first, span.end))
+        self.rules = tuple(dict.fromkeys(rule for rule in rules if rule is not None))
         self.when_backward_ends: Callable[[], None] | None = None
         self.makes_again = False
 
-    def forward(self, tokens: Tensor, positions_BT: Tensor, mask: Mask, routing: Routing | None) -> Tensor:
-        x_BTD = tokens if self.embed_tokens is None else self.embed_tokens(tokens)
+    def forward(self, tokens: Tensor, positions_BT: Tensor, masks: Masks, routing: Routing | None) -> Tensor:
+        x_BTD = tokens if self.embed_tokens is None else self._embedded(tokens)
         if self.when_backward_ends is not None and x_BTD.requires_grad:
             # Every layer has then been differentiated: what follows is waiting for gradients of other ranks.
             notify = self.when_backward_ends
-            x_BTD.register_hook(lambda _: notify())
+            x_BTD.register_hook(lambda _: notify())  # type: ignore[no-untyped-call]
         wide = torch.promote_types(x_BTD.dtype, torch.float32)
-        turns = partial(rotary_turns, positions_BT, self.config, wide)
-        rotary = turns()
-        # A pipeline's rank would keep them of each of its stages, for every micro-batch under way.
-        with made_again(rotary, turns) if self.makes_again else nullcontext():
-            for layer in self.layers.values():
-                x_BTD = layer(x_BTD, rotary, mask, routing)
+        size = self.config.rotary_dim
+        make = {rule: partial(rotary_turns, positions_BT, rule, size, wide) for rule in self.rules}
+        turns = {rule: one() for rule, one in make.items()}
+        with ExitStack() as stack:
+            if self.makes_again:
+                # A pipeline's rank would keep them of each of its stages, for every micro-batch under way.
+                for rule, one in turns.items():
+                    stack.enter_context(made_again(one, make[rule]))
+            for number, layer in self.layers.items():
+                own, window = self.config.rotary_of(int(number)), self.config.window_of(int(number))
+                x_BTD = layer(x_BTD, None if own is None else turns[own], masks[window], routing)
         return x_BTD if self.norm is None else cast(Tensor, self.norm(x_BTD))
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        assert self.embed_tokens is not None
+        x_BTD = cast(Tensor, self.embed_tokens(tokens))
+        scale = self.config.embedding_scale
+        return x_BTD if scale == 1 else x_BTD * torch.tensor(scale, dtype=x_BTD.dtype).item()
 
 
 class Layer(nn.Module):
-    """Attention and SwiGLU or experts, each behind its norm, each added to the stream.
+    """Attention and a feed-forward part or experts, each with norms, each added to the stream.
 
     `makes_again`: backward makes the inputs of products again, from what the norms took and from gate and
     up. Under tensor parallel that is what keeps them split, as the stream is: what peers gathered in forward
@@ -111,98 +137,59 @@ class Layer(nn.Module):
 
     def __init__(self, config: ModelConfig, number: int, experts: ExpertsTable) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
-        self.self_attn = Attention(config)
-        self.post_attention_layernorm = nn.RMSNorm(config.width, eps=config.norm_eps)
-        if config.experts is None:
-            self.mlp = SwiGLU(config.width, config.hidden)
+        self.places = before, behind, before_second, behind_second = NORM_PLACES[config.norms]
+
+        def add_norm(place: str | None) -> None:
+            if place is not None:
+                setattr(self, place, norm(config.norm_kind, config.width, config.norm_eps))
+
+        add_norm(before)
+        self.self_attn = self_attention(config)
+        add_norm(behind)
+        add_norm(before_second)
+        self.block_sparse_moe: ExpertLayer | None = None
+        if config.has_experts(number):
+            self.block_sparse_moe = ExpertLayer(number, config, experts)
         else:
-            self.block_sparse_moe = ExpertLayer(number, config.width, config.experts, experts)
-        self.has_experts = config.experts is not None
+            self.mlp = FeedForward(config.width, config.hidden, config.gate)
+        add_norm(behind_second)
         self.makes_again = False
 
-    def forward(self, x_BTD: Tensor, rotary: Rotary, mask: Mask, routing: Routing | None) -> Tensor:
-        again = self._again(self.input_layernorm, x_BTD)
-        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary, mask, again)
-        normed_BTD = self.post_attention_layernorm(x_BTD)
-        if self.has_experts:
-            return cast(Tensor, x_BTD + self.block_sparse_moe(normed_BTD, routing))
-        again = self._again(self.post_attention_layernorm, x_BTD)
-        return cast(Tensor, x_BTD + self.mlp(normed_BTD, again))
+    def forward(self, x_BTD: Tensor, turns: Turns | None, mask: Mask, routing: Routing | None) -> Tensor:
+        before, behind, before_second, behind_second = map(self._norm, self.places)
+        again = self._again(before, x_BTD)
+        x_BTD = x_BTD + behind(self.self_attn(before(x_BTD), turns, mask, again))
+        normed_BTD = before_second(x_BTD)
+        if self.block_sparse_moe is not None:
+            return x_BTD + behind_second(self.block_sparse_moe(normed_BTD, routing))
+        again = self._again(before_second, x_BTD)
+        return x_BTD + behind_second(self.mlp(normed_BTD, again))
 
-    def _again(self, norm: nn.Module, x_BTD: Tensor) -> Callable[[], Tensor] | None:
-        return partial(norm, x_BTD.detach()) if self.makes_again else None
+    def _norm(self, place: str | None) -> Callable[[Tensor], Tensor]:
+        return _same if place is None else cast(Callable[[Tensor], Tensor], getattr(self, place))
 
-
-class Attention(nn.Module):
-    """Grouped-query attention with rotary positions. Under tensor parallel each rank sees its own heads."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.head_dim = config.head_dim
-        self.q_proj = nn.Linear(config.width, config.num_heads * config.head_dim, bias=False)
-        self.k_proj = nn.Linear(config.width, config.num_kv_heads * config.head_dim, bias=False)
-        self.v_proj = nn.Linear(config.width, config.num_kv_heads * config.head_dim, bias=False)
-        self.o_proj = nn.Linear(config.num_heads * config.head_dim, config.width, bias=False)
-
-    def forward(
-        self, x_BTD: Tensor, rotary: Rotary, mask: Mask, again: Callable[[], Tensor] | None = None
-    ) -> Tensor:
-        """`again`: makes the input once more, so that backward need not keep it."""
-        with nullcontext() if again is None else made_again(x_BTD, again):
-            query_BTHK, key_BTGK, value_BTGK = (
-                product(x_BTD).unflatten(-1, (-1, self.head_dim))
-                for product in (self.q_proj, self.k_proj, self.v_proj)
-            )
-        output_BTHK = attend(rotate(query_BTHK, rotary), rotate(key_BTGK, rotary), value_BTGK, mask)
-        return cast(Tensor, self.o_proj(output_BTHK.flatten(-2)))
+    def _again(self, before: Callable[[Tensor], Tensor], x_BTD: Tensor) -> Callable[[], Tensor] | None:
+        return partial(before, x_BTD.detach()) if self.makes_again else None
 
 
-def rotary_angles(positions_BT: Tensor, config: ModelConfig, dtype: torch.dtype) -> Tensor:
-    """Angles (B, T, K/2) of the rotary embedding (Su et al., 2104.09864)."""
-    exponents = torch.arange(0, config.head_dim, 2, device=positions_BT.device, dtype=dtype) / config.head_dim
-    rule = config.rotary[0]
-    assert rule is not None
-    frequencies = rule.theta**-exponents
-    if isinstance(rule.scaling, Llama3Scaling):
-        frequencies = _stretch(frequencies, rule.scaling)
-    return positions_BT[..., None].to(dtype) * frequencies
-
-
-def _stretch(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
-    """Llama 3.1's rule: long waves are slowed by `factor`, short ones left, those between blended."""
-    turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
-    blend = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    blend = blend.clamp(0, 1)
-    return frequencies * (blend + (1 - blend) / scaling.factor)
-
-
-def rotary_turns(positions_BT: Tensor, config: ModelConfig, dtype: torch.dtype) -> Rotary:
-    """Their cosines and sines, which all layers share: backward needs them."""
-    angles_BTK = rotary_angles(positions_BT, config, dtype)
-    return torch.stack((angles_BTK.cos(), angles_BTK.sin()))
-
-
-def rotate(x_BTHK: Tensor, rotary: Rotary) -> Tensor:
-    """`x` turned by its position. Hugging Face's layout: coordinate i turns with i + K/2."""
-    cosine, sine = (of_angles_BTK.unsqueeze(2) for of_angles_BTK in rotary)
-    first, second = x_BTHK.to(cosine.dtype).chunk(2, dim=-1)
-    turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
-    return turned.to(x_BTHK.dtype)
+def _same(x_BTD: Tensor) -> Tensor:
+    return x_BTD
 
 
 def initial_weight(name: str, shape: torch.Size, config: ModelConfig, seed: int, like: Tensor) -> Tensor:
     """The first value of parameter `name`: a function of (seed, name) alone, so equal in every parallel
     layout.
 
-    Norms are 1; matrices normal with deviation 0.02, those that write to the residual stream divided by
-    sqrt(2·layers) (GPT-2). Made on the device of `like` and in its dtype."""
-    if len(shape) == 1:
-        return torch.ones(shape, dtype=like.dtype, device=like.device)
-    deviation = 0.02
+    Norms multiply by 1, biases are 0; the rest is normal with the description's deviation, in matrices that write
+    to the residual stream divided by sqrt(2·layers) (GPT-2). Made on the device of `like` and in its dtype."""
+    values = torch.empty(shape, dtype=like.dtype, device=like.device)
+    if name.endswith("norm.weight"):
+        return values.fill_(config.norm_kind != "one plus")
+    if name.endswith(BIASES):
+        return values.zero_()
+    deviation = config.initial_deviation
     if name.endswith(("o_proj.weight", "down_proj.weight", "experts.w2")):
         deviation /= math.sqrt(2 * config.num_layers)
     key = content_hash(f"{seed}/{name}".encode())
     generator = torch.Generator(like.device).manual_seed(int.from_bytes(key[:8], "little") >> 1)
-    values = torch.empty(shape, dtype=like.dtype, device=like.device)
     return values.normal_(0.0, deviation, generator=generator)

@@ -10,14 +10,16 @@ position q of a document sees q + 1 keys.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.model.attention import Kernel, Positions, mask_between
+from trainer.model.attention import Kernel, Positions, mask_between, masks_of
 from trainer.model.context import GatheredMask, Mask, RingMask
 from trainer.model.rows import DeviceRows
 
@@ -30,20 +32,21 @@ _BLOCKS_OF_A_RANK: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextOptions:
-    """How rows are shared, over the ranks of `group`."""
+    """How rows are shared, over the ranks of `group`, by layers with these windows."""
 
     group: dist.ProcessGroup
     method: Literal["gather", "ring"]
     balance: Balance
+    windows: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextShare:
-    """What falls to this rank: its positions of the rows, their mask, their places in the row (B, T), and of
-    the whole group the work of the fullest rank and of the mean one."""
+    """What falls to this rank: its positions of the rows, the masks of each window, their places in the row
+    (B, T), and of the whole group the work of the fullest rank and of the mean one."""
 
     rows: DeviceRows
-    mask: Mask
+    masks: Mapping[int | None, Mask]
     places_BT: Tensor
     most_work: Tensor
     mean_work: Tensor
@@ -56,6 +59,7 @@ def share_rows(rows: DeviceRows, options: ContextOptions, kernel: Kernel) -> Con
     mine_BT = places_BRT[:, group.rank()]
     work_BT = rows.positions_BT.to(torch.int64) + 1
     by_rank = torch.stack([work_BT.gather(1, places_BT).sum() for places_BT in places_BRT.unbind(1)]).double()
+    build = partial(_mask, rows.documents_BT, places_BRT, options, kernel)
     return ContextShare(
         rows=DeviceRows(
             inputs_BT=rows.inputs_BT.gather(1, mine_BT),
@@ -65,23 +69,27 @@ def share_rows(rows: DeviceRows, options: ContextOptions, kernel: Kernel) -> Con
             sources_B=rows.sources_B,
             rows_B=rows.rows_B,
         ),
-        mask=_mask(rows.documents_BT, places_BRT, options, kernel),
+        masks=masks_of(options.windows, rows.documents_BT.shape[1], build),
         places_BT=mine_BT,
         most_work=by_rank.max(),
         mean_work=by_rank.mean(),
     )
 
 
-def _mask(documents_BT: Tensor, places_BRT: Tensor, options: ContextOptions, kernel: Kernel) -> Mask:
+def _mask(
+    documents_BT: Tensor, places_BRT: Tensor, options: ContextOptions, kernel: Kernel, window: int | None
+) -> Mask:
     def positions(places_BT: Tensor) -> Positions:
         return Positions(documents_BT=documents_BT.gather(1, places_BT), places_BT=places_BT)
 
     group = options.group
     queries = positions(places_BRT[:, group.rank()])
     if options.method == "gather":
-        return GatheredMask(group=group, mask=mask_between(queries, positions(places_BRT.flatten(1)), kernel))
+        return GatheredMask(
+            group=group, mask=mask_between(queries, positions(places_BRT.flatten(1)), kernel, window)
+        )
     parts = (
-        cast(Tensor, mask_between(queries, positions(places_BT), "dense"))
+        cast(Tensor, mask_between(queries, positions(places_BT), "dense", window))
         for places_BT in places_BRT.unbind(1)
     )
     # Whether anything is visible decides what the host starts, so it must be read from the device.

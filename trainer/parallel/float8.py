@@ -16,6 +16,7 @@ from lineage.recipe import RecipeError
 from trainer.model.description import ModelConfig
 from trainer.model.transformer import Llama
 from trainer.parallel.checks import FLOAT8_MULTIPLE, takes_float8
+from trainer.parallel.tensor import OF_LATENTS
 from trainer.recipe_tables.parallelism import Float8Table
 
 _FIRST_CAPABILITY: Final = (8, 9)
@@ -76,7 +77,7 @@ def float8_products(config: ModelConfig, table: Float8Table, tp: int) -> list[st
 
 def _fits(module: nn.Linear, name: str, tp: int) -> bool:
     inputs, outputs = module.in_features, module.out_features
-    if "shared_expert" in name:  # whole on every tensor peer
+    if name.rsplit(".", 1)[-1] in OF_LATENTS or "shared_expert" in name:  # whole on every tensor peer
         return takes_float8(inputs, outputs)
     if name.endswith(("o_proj", "down_proj")):
         return takes_float8(inputs // tp, outputs)

@@ -32,7 +32,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.data.dataset import IGNORED
-from trainer.model.attention import Kernel, document_mask, kernel_for
+from trainer.model.attention import Kernel, document_masks, kernel_for
 from trainer.model.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
 from trainer.model.optimizer import clip_gradients
@@ -125,12 +125,15 @@ class ParallelModel:
         if group is None:
             places_T = torch.arange(rows.inputs_BT.shape[1], device=rows.inputs_BT.device)
             routing = self._routing(rows, places_T.expand_as(rows.inputs_BT), scale)
-            return MicroBatch(rows=rows, mask=document_mask(rows.documents_BT, self.kernel), routing=routing)
-        options = ContextOptions(group=group, method=table.method, balance=table.balance)
+            masks = document_masks(rows.documents_BT, self.config.windows, self.kernel)
+            return MicroBatch(rows=rows, masks=masks, routing=routing)
+        options = ContextOptions(
+            group=group, method=table.method, balance=table.balance, windows=self.config.windows
+        )
         share = share_rows(rows, options, self.kernel)
         work = torch.stack([share.most_work, share.mean_work])
         routing = self._routing(rows, share.places_BT, scale)
-        return MicroBatch(rows=share.rows, mask=share.mask, work=work, routing=routing)
+        return MicroBatch(rows=share.rows, masks=share.masks, work=work, routing=routing)
 
     def _routing(self, rows: DeviceRows, places_BT: Tensor, scale: Tensor | None) -> Routing | None:
         """`rows` are whole; `places_BT` are those of this rank, which tensor parallel splits once more."""
@@ -200,7 +203,7 @@ class ParallelModel:
         casts = isinstance(module, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=casts):
             return cast(
-                Tensor, module(micro.rows.inputs_BT, micro.rows.positions_BT, micro.mask, micro.routing)
+                Tensor, module(micro.rows.inputs_BT, micro.rows.positions_BT, micro.masks, micro.routing)
             )
 
     def evaluate(self, micro: MicroBatch) -> Tensor | None:
@@ -326,7 +329,7 @@ def parallelise_model(
         config=config,
         layout=layout,
         device=device,
-        kernel=kernel_for(device, config.head_dim),
+        kernel=kernel_for(device, min(config.head_dim, config.value_dim)),
         groups=groups,
         dp_rank=sizes.dp_rank(dist.get_rank()),
     )
@@ -388,8 +391,9 @@ def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
     )
     llama.model.makes_again = makes_again
     for name, layer in layers.items():
-        if meshes.experts is not None and layout.mesh.ep > 1:
-            cast(Layer, layer).block_sparse_moe.experts.spread(meshes.experts["ep"])
+        moe = cast(Layer, layer).block_sparse_moe
+        if meshes.experts is not None and layout.mesh.ep > 1 and moe is not None:
+            moe.experts.spread(meshes.experts["ep"])
         cast(Layer, layer).makes_again = makes_again
         layers[name] = recomputed(cast(Layer, layer), layout.recompute)
         if layout.compile:
@@ -417,8 +421,8 @@ def _data_parallel(root: nn.Module, model: Llama, build: _Build) -> nn.Module:
     # A pipeline keeps gradients whole within a step, and gathers parameters once in it.
     again = layout.zero == 3 and layout.mesh.pp == 1
     for layer in model.model.layers.values():
-        if model.config.experts is not None:
-            _shard_experts(cast(Layer, layer).block_sparse_moe, build, policy, again=again)
+        if (moe := cast(Layer, layer).block_sparse_moe) is not None:
+            _shard_experts(moe, build, policy, again=again)
         shard(layer, reshard_after_forward=again)
     span = model.span
     if not (model.config.tied and span.has_embedding and span.has_output):

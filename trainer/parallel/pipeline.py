@@ -84,7 +84,7 @@ class Stage(nn.Module):
             stream = micro.rows.inputs_BT
         elif self._tensor_mesh is not None:
             stream = DTensor.from_local(stream, self._tensor_mesh, [Shard(1)], run_check=False)
-        output = self.llama(stream, micro.rows.positions_BT, micro.mask, micro.routing)
+        output = self.llama(stream, micro.rows.positions_BT, micro.masks, micro.routing)
         if isinstance(output, DTensor) and not self.llama.span.has_output:
             # A schedule that splits backward detaches what a stage gives in place, which a view forbids.
             output = output.to_local().clone()

@@ -1,8 +1,7 @@
 """What of a layer is computed again in backward: nothing, all but attention and its larger products, or all.
 
-A layer's products come in this order: queries, keys, values, attention's output; the router, where there are
-experts; then gate, up and down of its SwiGLU, of all experts together or of one after the other, and of the
-shared experts."""
+A layer's products come in this order: those of its attention; the router, where there are experts; then gate, up
+and down of its feed-forward part, of all experts together, and of the shared ones."""
 
 from __future__ import annotations
 
@@ -31,7 +30,11 @@ _ATTENTION: Final = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
     torch.ops.higher_order.flex_attention,
 }
-_PRODUCTS: Final = {torch.ops.aten.mm.default, torch.ops.aten._grouped_mm.default}
+_PRODUCTS: Final = {
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten._grouped_mm.default,
+}
 
 
 def recomputed(layer: Layer, recompute: Recompute) -> nn.Module:
@@ -40,20 +43,21 @@ def recomputed(layer: Layer, recompute: Recompute) -> nn.Module:
         return layer
     if recompute == "full":
         return checkpoint_wrapper(layer, preserve_rng_state=False)
-    contexts = partial(_selective_contexts, has_router=layer.has_experts)
+    kept = layer.self_attn.keeps
+    contexts = partial(_selective_contexts, kept=kept, has_router=layer.block_sparse_moe is not None)
     return checkpoint_wrapper(layer, preserve_rng_state=False, context_fn=contexts)
 
 
-def _selective_contexts(*, has_router: bool) -> Any:
+def _selective_contexts(*, kept: tuple[bool, ...], has_router: bool) -> Any:
     """A layer's contexts: the count of products begins anew with every forward pass."""
     # torch holds each call of an operation in the recomputation against one of the forward pass. FSDP marks
     # its hooks for the profiler, and those of experts that are sharded apart make other marks in the
     # recomputation.
     SAC_IGNORED_OPS.update(_PROFILER_MARKS)
-    return create_selective_checkpoint_contexts(_keep_products(has_router))  # type: ignore[no-untyped-call]
+    return create_selective_checkpoint_contexts(_keep_products(kept, has_router))  # type: ignore[no-untyped-call]
 
 
-def _keep_products(has_router: bool) -> Callable[..., CheckpointPolicy]:
+def _keep_products(kept: tuple[bool, ...], has_router: bool) -> Callable[..., CheckpointPolicy]:
     """Keep what is dear to make again: attention, and the products that `_is_kept` names; recompute the
     rest."""
     num_products: Counter[bool] = Counter()
@@ -64,19 +68,21 @@ def _keep_products(has_router: bool) -> Callable[..., CheckpointPolicy]:
         if operation in _PRODUCTS:
             number = num_products[context.is_recompute]
             num_products[context.is_recompute] += 1
-            if _is_kept(number, has_router):
+            if _is_kept(number, kept, has_router):
                 return CheckpointPolicy.MUST_SAVE
         return CheckpointPolicy.PREFER_RECOMPUTE
 
     return policy
 
 
-def _is_kept(number: int, has_router: bool) -> bool:
-    """Whether a layer keeps its product with this number: of attention queries and values, of a SwiGLU gate,
-    and of experts down, by which the router's weights are multiplied. Nothing in backward asks for what a
-    SwiGLU alone gives to the stream: the recomputation ends before it. A router's product is small."""
-    if number < 4:
-        return number % 2 == 0
+def _is_kept(number: int, kept: tuple[bool, ...], has_router: bool) -> bool:
+    """Whether a layer keeps its product with this number: of attention those that `kept` says, of a feed-forward
+    part gate, and of experts down, by which the router's weights are multiplied. Nothing in backward asks for
+    what a feed-forward part alone gives to the stream: the recomputation ends before it. A router's product is
+    small."""
+    if number < len(kept):
+        return kept[number]
+    number -= len(kept)
     if not has_router:
-        return number == 4
-    return number > 4 and (number - 5) % 3 != 1
+        return number == 0
+    return number > 0 and (number - 1) % 3 != 1

@@ -5,19 +5,27 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any
+from typing import Any, Final, cast
 
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
 )
 
-from trainer.model.transformer import Llama
+from trainer.model.self_attention import Attention
+from trainer.model.transformer import NORM_PLACES, Layer, Llama
+
+_OF_HEADS: Final = ("q_proj", "k_proj", "v_proj", "q_b_proj", "kv_b_proj")
+"""Products whose outputs are split by heads."""
+OF_LATENTS: Final = ("q_a_proj", "q_a_layernorm", "kv_a_proj_with_mqa", "kv_a_layernorm")
+"""What each rank computes whole."""
 
 
 def split_tensors(model: Llama, mesh: DeviceMesh) -> None:
@@ -28,27 +36,36 @@ def split_tensors(model: Llama, mesh: DeviceMesh) -> None:
     # The residual stream stays a DTensor split by position: with local tensors a compiled block would lose
     # it.
     rowwise = partial(RowwiseParallel, output_layouts=Shard(1), use_local_output=False)
-    layer_plan: dict[str, Any] = {
-        "input_layernorm": SequenceParallel(),
+    every_plan: dict[str, Any] = {
+        place: SequenceParallel() for place in NORM_PLACES[model.config.norms] if place
+    }
+    every_plan |= {
         "self_attn": PrepareModuleInput(
             input_layouts=(Shard(1), None, None, None),
             desired_input_layouts=(Replicate(), None, None, None),
         ),
-        "self_attn.q_proj": ColwiseParallel(),
-        "self_attn.k_proj": ColwiseParallel(),
-        "self_attn.v_proj": ColwiseParallel(),
         "self_attn.o_proj": rowwise(),
-        "post_attention_layernorm": SequenceParallel(),
-    }
-    dense_plan = {
         "mlp": PrepareModuleInput(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)),
         "mlp.gate_proj": ColwiseParallel(),
         "mlp.up_proj": ColwiseParallel(),
         "mlp.down_proj": rowwise(),
     }
+    every_plan |= {f"self_attn.{name}": ColwiseParallel() for name in _OF_HEADS}
+    every_plan |= {f"self_attn.{name}": _Whole() for name in OF_LATENTS}
+    of_heads = (
+        _SplitNorm()
+        if model.config.query_key_norm == "all heads"
+        else SequenceParallel(sequence_dim=2, use_local_output=True)
+    )
+    every_plan |= {"self_attn.q_norm": of_heads, "self_attn.k_norm": of_heads}
     for layer in model.model.layers.values():
         # Experts are not split: each rank routes its own positions, and experts lie on a mesh of their own.
-        parallelize_module(layer, mesh, layer_plan if model.config.experts else layer_plan | dense_plan)
+        there = dict(layer.named_modules())
+        parallelize_module(layer, mesh, {name: style for name, style in every_plan.items() if name in there})
+        attention = cast(Layer, layer).self_attn
+        if isinstance(attention, Attention) and attention.sinks is not None:
+            sinks = distribute_tensor(attention.sinks, mesh, [Shard(0)], src_data_rank=None)
+            attention.sinks = nn.Parameter(sinks)
     outer_plan: dict[str, Any] = {}
     if model.span.has_embedding:
         outer_plan["model.embed_tokens"] = RowwiseParallel(
@@ -62,3 +79,29 @@ def split_tensors(model: Llama, mesh: DeviceMesh) -> None:
     if outer_plan:
         parallelize_module(model, mesh, outer_plan)
     model.tie()
+
+
+class _Whole(ParallelStyle):
+    """Every rank has the module's parameters whole, and computes the same from the same input."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh)
+
+
+class _SplitNorm(ParallelStyle):
+    """A norm over all heads, of which each rank has its own: tensors go in and come out as local ones, and within
+    it the mean of squares is summed over the ranks."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def split(_: str, part: nn.Module, mesh: DeviceMesh) -> None:
+            for name, parameter in part.named_parameters(recurse=False):
+                whole = distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None)
+                part.register_parameter(name, nn.Parameter(whole))
+
+        def take(_: nn.Module, inputs: tuple[Tensor, ...], mesh: DeviceMesh) -> tuple[Tensor, ...]:
+            return tuple(DTensor.from_local(one, mesh, [Shard(-1)], run_check=False) for one in inputs)
+
+        def give(_: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
+            return output.redistribute(placements=[Shard(-1)]).to_local()
+
+        return distribute_module(module, device_mesh, split, cast(Any, take), cast(Any, give))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, Final
@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from stages.document import Document, Place
 from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError
-from stages.reading.parquet.page_damage import ColumnShape, DamagedPage, NoPageInsteadError, damaged_pages
 from stages.reading.parquet.page_meter import ColumnChunk, PageMeter, TooLargeError
 from stages.reading.parquet.thrift import CompactReader, Fields, ThriftError
 from stages.reading.parquet.values import (
@@ -64,8 +63,8 @@ class _TornError(ValueError):
 def read_parquet(
     stream: BinaryIO, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
-    """The documents of each row, in order. Rows of a page that its checksum refutes are unreadable, and of a
-    row group that is damaged otherwise, all from its first damaged batch on."""
+    """The documents of each row, in order. Of a damaged row group, all rows from its first damaged batch on are
+    unreadable: Arrow cannot go on behind a page that is damaged, or that its checksum refutes."""
     meter = PageMeter(stream)
     try:
         places = _row_groups(stream)
@@ -310,8 +309,6 @@ class _Rows:
 
     def _read_group(self, group: int, numbers: range) -> Iterator[Document | Unreadable]:
         number = numbers.start
-        refuted: Sequence[Unreadable] | None = None
-        self._meter.lay_over(())
         batches = self._batches(group)
         while number < numbers.stop:
             try:
@@ -330,57 +327,11 @@ class _Rows:
                 continue
             except (*BAD_DATA, StopIteration) as broken:
                 _raise_if_not_damage(broken, self._meter)
-                if refuted is None and (refuted := self._pass_over_refuted(group, numbers)):
-                    batches = self._batches(group, skip=number - numbers.start)
-                    continue
                 yield self._unreadable(number, numbers.stop, f"a damaged row group: {str(broken)[:200]}")
                 return
-            yield from self._read_batch(columns, range(number, number + batch.num_rows), refuted or ())
+            for row in range(batch.num_rows):
+                yield from self._read_row(columns, row, number + row)
             number += batch.num_rows
-
-    def _read_batch(
-        self, columns: _Columns, numbers: range, refuted: Sequence[Unreadable]
-    ) -> Iterator[Document | Unreadable]:
-        """The rows of a batch; of those that are refuted, the stretches that begin among them."""
-        number = numbers.start
-        for stretch in refuted:
-            if stretch.offset >= numbers.stop or stretch.offset + stretch.length <= number:
-                continue
-            for good in range(number, max(stretch.offset, number)):
-                yield from self._read_row(columns, good - numbers.start, good)
-            if stretch.offset >= numbers.start:
-                yield stretch
-            number = min(stretch.offset + stretch.length, numbers.stop)
-        for good in range(number, numbers.stop):
-            yield from self._read_row(columns, good - numbers.start, good)
-
-    def _pass_over_refuted(self, group: int, numbers: range) -> list[Unreadable]:
-        """The rows whose pages are refuted by their checksums, in stretches; those pages are not read from
-        now on. Nothing where there is none, or one cannot be passed over."""
-        schema = self._file.schema
-        shapes = [
-            ColumnShape(
-                path=column.path,
-                physical_type=column.physical_type,
-                value_bytes=max(column.length, 0),
-                max_definition_level=column.max_definition_level,
-            )
-            for column in map(schema.column, range(len(schema)))
-        ]
-        chunks = _chunks(self._file, self._places[group])
-        try:
-            pages = sorted(damaged_pages(self._meter.stream, chunks, shapes), key=lambda page: page.start)
-        except (NoPageInsteadError, ThriftError, IndexError):
-            return []
-        self._meter.lay_over([(page.start, page.instead) for page in pages])
-        return [
-            self._unreadable(
-                numbers.start + rows.start,
-                numbers.start + rows.stop,
-                f"the checksum of a page of the column {path[:100]!r} refutes it",
-            )
-            for rows, path in _stretches(pages)
-        ]
 
     def _batches(self, group: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """The batches of a row group, in the size that is tried now, without the first `skip` rows."""
@@ -434,19 +385,6 @@ class _Rows:
         except BAD_DATA as error:
             raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
         return documents_from_row(row, number, place, self._options, self._counts)
-
-
-def _stretches(pages: Sequence[DamagedPage]) -> Iterator[tuple[range, str]]:
-    """The rows of damaged pages as ranges that do not meet, in order, each with the column of one of its
-    pages."""
-    ordered = sorted(
-        (page for page in pages if page.rows), key=lambda page: (page.rows.start, page.rows.stop)
-    )
-    reached = 0
-    for page in ordered:
-        if page.rows.stop > reached:
-            yield range(max(page.rows.start, reached), page.rows.stop), page.path
-            reached = page.rows.stop
 
 
 def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[ColumnChunk]:

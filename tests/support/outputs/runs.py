@@ -15,13 +15,13 @@ import tomli_w
 
 from lineage.ids import content_hash
 from lineage.storage.folder import Folder
-from lineage.store.digest import logical_digest
 from pipeline import process
 from pipeline.phases.phase import RunState
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe.load import load
 from pipeline.recipe.tables import PipelineRecipe, RayTable, RunTable, SourceTable
+from tests.support.outputs.logical_digest import logical_digest
 from tests.support.stores.s3_process import s3_process
 
 MADE_FROM_BYTES = ("shards/", "documents/", "dedup/", "index.json", "excerpts.parquet")

@@ -25,7 +25,7 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Batch, Dataset, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
-from trainer.model.attention import document_mask
+from trainer.model.attention import document_masks
 from trainer.model.description import ModelConfig
 from trainer.model.learning_rate import learning_rate
 from trainer.model.optimizer import Optimizer
@@ -196,8 +196,8 @@ def plain_sum(model: Llama, batch: Batch) -> tuple[Tensor, int]:
             tokens_BT = torch.from_numpy(inputs_T[begin:end])[None]
             labels = torch.from_numpy(labels_T[begin:end])
             positions_BT = torch.arange(end - begin)[None]
-            mask = document_mask(torch.zeros_like(tokens_BT), "dense")
-            logits = model(tokens_BT, positions_BT, mask)[0]
+            masks = document_masks(torch.zeros_like(tokens_BT), model.config.windows, "dense")
+            logits = model(tokens_BT, positions_BT, masks)[0]
             total = total + F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
             num_counted += int((labels != IGNORED).sum())
     return total, num_counted

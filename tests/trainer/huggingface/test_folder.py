@@ -24,9 +24,10 @@ from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import COMPLETE, CheckpointError
 from trainer.huggingface.folder import INDEX, open_weights, stored_shapes
 from trainer.huggingface.llama import _as_stored
-from trainer.model.description import Experts, ModelConfig
+from trainer.model.description import Experts, ModelConfig, Rotary
+from trainer.model.rotary import rotary_angles
 from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama, initial_weight, rotary_angles
+from trainer.model.transformer import Llama, initial_weight
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
@@ -302,7 +303,7 @@ def test_what_only_the_numbers_tell_is_refused_on_all_ranks_by_name(
 
 def test_what_a_folder_holds_twice_and_alike_is_taken(data: str, tmp_path: Path) -> None:
     tensors = random_tensors()
-    frequencies = rotary_angles(torch.ones(1, 1), MODEL, torch.float32).flatten().half()
+    frequencies = rotary_angles(torch.ones(1, 1), Rotary(), MODEL.rotary_dim, torch.float32).flatten().half()
     twice = tensors | {"lm_head.weight": tensors[EMBEDDING].clone(), FREQUENCIES: frequencies}
     run = begun(data, tmp_path / "run", write_folder(tmp_path / "hf", twice))
     run.start()

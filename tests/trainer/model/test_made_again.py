@@ -10,9 +10,11 @@ from torch import Tensor
 
 from tests.support.training.layouts import CONFIG
 from trainer.model import transformer
-from trainer.model.attention import document_mask
+from trainer.model.attention import document_mask, document_masks
+from trainer.model.description import Rotary
 from trainer.model.made_again import made_again
-from trainer.model.transformer import Layer, Llama, rotary_turns
+from trainer.model.rotary import rotary_turns
+from trainer.model.transformer import Layer, Llama
 from trainer.recipe_tables.parallelism import ExpertsTable
 
 NUM_ROWS, SEQ_LEN = 2, 16
@@ -33,7 +35,9 @@ def through(layer: Layer, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     places_BT = torch.arange(SEQ_LEN).repeat(NUM_ROWS, 1)
     wide = torch.promote_types(dtype, torch.float32)
     mask = document_mask(torch.zeros_like(places_BT), "dense")
-    return x_BTD, layer(x_BTD.requires_grad_(), rotary_turns(places_BT, CONFIG, wide), mask, None)
+    return x_BTD, layer(
+        x_BTD.requires_grad_(), rotary_turns(places_BT, Rotary(), CONFIG.rotary_dim, wide), mask, None
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -89,14 +93,14 @@ def test_what_is_not_made_again_is_kept_as_it_was() -> None:
 def test_rotary_turns_are_made_once_more_for_all_layers_and_the_gradients_are_the_same() -> None:
     tokens_BT = torch.randint(0, 100, (NUM_ROWS, SEQ_LEN), generator=torch.Generator().manual_seed(2))
     places_BT = torch.arange(SEQ_LEN).repeat(NUM_ROWS, 1)
-    mask, found = document_mask(torch.zeros_like(places_BT), "dense"), []
+    masks, found = document_masks(torch.zeros_like(places_BT), CONFIG.windows, "dense"), []
     torch.manual_seed(0)
     model = Llama(CONFIG)
     assert len(model.model.layers) > 1
     for makes_again in (False, True):
         model.model.makes_again = makes_again
         with patch.object(transformer, "rotary_turns", wraps=rotary_turns) as turns:
-            logits = model(tokens_BT, places_BT, mask)
+            logits = model(tokens_BT, places_BT, masks)
             assert turns.call_count == 1
             gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
             assert turns.call_count == 1 + makes_again

@@ -9,12 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from trainer.model.attention import document_mask
+from trainer.model.attention import Scoring, document_mask, document_masks
 from trainer.model.context import attend
 from trainer.model.description import Llama3Scaling, ModelConfig, Rotary
+from trainer.model.rotary import rotary_angles, rotary_turns, rotate
 from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama, initial_weight, rotary_angles, rotary_turns, rotate
+from trainer.model.transformer import Llama, initial_weight
 
 CONFIG = model_config("debug", 250)
 
@@ -33,11 +35,11 @@ def test_a_document_is_computed_as_if_it_were_alone(lengths: list[int], seed: in
     model = Llama(CONFIG).to(torch.float64)
     tokens_BT = torch.randint(0, 250, (1, sum(lengths)))
     positions_BT, documents_BT = rows_of(lengths)
-    together = model(tokens_BT, positions_BT, document_mask(documents_BT, "dense"))
+    together = model(tokens_BT, positions_BT, document_masks(documents_BT, CONFIG.windows, "dense"))
     start = 0
     for length in lengths:
         own = slice(start, start + length)
-        mask = document_mask(torch.zeros(1, length, dtype=torch.int64), "dense")
+        mask = document_masks(torch.zeros(1, length, dtype=torch.int64), CONFIG.windows, "dense")
         alone = model(tokens_BT[:, own], torch.arange(length)[None], mask)
         assert torch.allclose(together[:, own], alone, atol=1e-12, rtol=0)
         start += length
@@ -46,7 +48,7 @@ def test_a_document_is_computed_as_if_it_were_alone(lengths: list[int], seed: in
 def test_what_comes_later_changes_nothing_before() -> None:
     model = Llama(CONFIG).to(torch.float64)
     positions_BT, documents_BT = rows_of([16])
-    mask = document_mask(documents_BT, "dense")
+    mask = document_masks(documents_BT, CONFIG.windows, "dense")
     tokens_BT = torch.randint(0, 250, (1, 16))
     changed_BT = tokens_BT.clone()
     changed_BT[0, 9] = (changed_BT[0, 9] + 1) % 250
@@ -62,8 +64,8 @@ def test_both_kernels_give_equal_results() -> None:
     key, value = torch.randn(2, 128, 4, 16), torch.randn(2, 128, 4, 16)
     documents_BT = torch.stack([rows_of([50, 1, 77])[1][0], rows_of([128])[1][0]])
     with torch.no_grad():
-        dense = attend(query, key, value, document_mask(documents_BT, "dense"))
-        flex = attend(query, key, value, document_mask(documents_BT, "flex"))
+        dense = attend(query, key, value, document_mask(documents_BT, "dense"), Scoring(scale=0.25))
+        flex = attend(query, key, value, document_mask(documents_BT, "flex"), Scoring(scale=0.25))
     assert torch.allclose(dense, flex, atol=1e-5)
 
 
@@ -72,7 +74,9 @@ def test_turning_by_position_keeps_lengths_and_depends_on_distance_alone() -> No
     y = torch.randn_like(x)
 
     def product(at: int, other: int) -> float:
-        angles = [rotary_turns(torch.tensor([[p]]), CONFIG, torch.float64) for p in (at, other)]
+        angles = [
+            rotary_turns(torch.tensor([[p]]), Rotary(), CONFIG.rotary_dim, torch.float64) for p in (at, other)
+        ]
         return float((rotate(x, angles[0]) * rotate(y, angles[1])).sum())
 
     assert product(3, 8) == pytest.approx(product(103, 108), abs=1e-12)
@@ -87,10 +91,13 @@ def test_the_scaled_rotary_rule_slows_long_waves_only() -> None:
         num_layers=1, width=128, num_heads=1, num_kv_heads=1, head_dim=128, hidden=64, vocab_size=128
     )
     scaled = replace(plain, rotary=(Rotary(scaling=scaling),))
-    position = torch.tensor([[1]])
-    ratio = (rotary_angles(position, scaled, torch.float64) / rotary_angles(position, plain, torch.float64))[
-        0, 0
-    ]
+
+    def angles_of(config: ModelConfig) -> Tensor:
+        (rule,) = config.rotary
+        assert rule is not None
+        return rotary_angles(torch.tensor([[1]]), rule, config.rotary_dim, torch.float64)
+
+    ratio = (angles_of(scaled) / angles_of(plain))[0, 0]
     assert ratio[0] == 1.0
     assert ratio[-1] == pytest.approx(1 / 8)
     assert bool((ratio.diff() <= 1e-12).all())

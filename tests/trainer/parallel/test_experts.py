@@ -39,7 +39,7 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Dataset, Slice, document_layout
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import experts as experts_module
-from trainer.model.attention import document_mask
+from trainer.model.attention import document_masks
 from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import WholeRows
 from trainer.model.learning_rate import learning_rate
@@ -166,7 +166,8 @@ def train_token_by_token(data: Dataset, config: ModelConfig, table: ExpertsTable
             positions, documents = (torch.from_numpy(a) for a in document_layout(inputs_T[None], END_OF_TEXT))
             labels = torch.from_numpy(labels_T)
             counted = int((labels != IGNORED).sum())
-            logits = model(torch.from_numpy(inputs_T)[None], positions, document_mask(documents, "dense"))[0]
+            masks = document_masks(documents, config.windows, "dense")
+            logits = model(torch.from_numpy(inputs_T)[None], positions, masks)[0]
             loss = loss + F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED) / num_counted
             for layer in layers:
                 balance, z_loss = layer.added.pop()

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from trainer.model.attention import document_mask
-from trainer.model.description import Experts, ModelConfig
+from trainer.model.description import Experts, ModelConfig, Rotary
 from trainer.model.experts import Routing
-from trainer.model.transformer import Layer, rotary_turns
+from trainer.model.rotary import rotary_turns
+from trainer.model.transformer import Layer
 from trainer.parallel import recompute as recompute_module
 from trainer.parallel.recompute import recomputed
 from trainer.recipe_tables.parallelism import ExpertsTable
@@ -57,7 +58,9 @@ def passed_through(layer: nn.Module, config: ModelConfig, dtype: torch.dtype) ->
     )
     wide = torch.promote_types(dtype, torch.float32)
     mask = document_mask(torch.zeros_like(positions_BT), "dense")
-    output = layer(x_BTD.requires_grad_(), rotary_turns(positions_BT, config, wide), mask, routing)
+    output = layer(
+        x_BTD.requires_grad_(), rotary_turns(positions_BT, Rotary(), config.rotary_dim, wide), mask, routing
+    )
     output.square().sum().backward()
     return {
         name.removeprefix(recompute_module.RECOMPUTED_PREFIX): parameter.grad

@@ -13,7 +13,7 @@ from torch.distributed.pipelining.schedules import _Action, _add_send_recv, _Com
 
 from tests.support.training.plans import mixtral, plan_of
 from tests.trainer.planning.formulae import GptLayer, gpt_layer_activations, zero_bytes
-from trainer.model.attention import document_mask
+from trainer.model.attention import document_masks
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama
 from trainer.planning.layout import PlannedLayout, num_parameters
@@ -309,7 +309,7 @@ def saved_bytes(num_layers: int, tokens_BT: torch.Tensor) -> int:
 
     positions_BT = torch.arange(tokens_BT.shape[1]).expand_as(tokens_BT)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        model(tokens_BT, positions_BT, document_mask(torch.zeros_like(tokens_BT), "dense"))
+        model(tokens_BT, positions_BT, document_masks(torch.zeros_like(tokens_BT), (None,), "dense"))
     return sum(storage.nbytes() for storage in storages.values())
 
 

@@ -1,0 +1,149 @@
+"""Families on layouts: loss and gradients of one step on several processes beside those of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from tests.support.processes.forked import run_forked
+from tests.support.training.family_models import (
+    PLAIN_EXPERTS,
+    by_our_names,
+    computed,
+    config_of,
+    device_rows,
+)
+from tests.support.training.transformers_models import reference_model, reference_rows
+from trainer.data.dataset import IGNORED
+from trainer.model.description import ModelConfig
+from trainer.model.rows import DeviceRows, MicroBatch
+from trainer.parallel.layout import ParallelLayout
+from trainer.parallel.mesh import ParallelModel, parallelise_model
+from trainer.parallel.weights import assign
+from trainer.processes.runtime import Process
+from trainer.run.step import token_losses
+from trainer.telemetry.timing import PhaseClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A model, its weights and buffers, rows, and what one process computes of them."""
+
+    config: ModelConfig
+    tensors: Mapping[str, Tensor]
+    rows: DeviceRows
+    loss: float
+    gradients: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """How far a layout is from one process: the loss, and the gradient that differs most."""
+
+    loss: float
+    gradient: float
+    of: str
+
+
+def case_of(name: str) -> Case:
+    """The case of a family, or of a variant."""
+    reference = reference_model(name)
+    config, rows = config_of(reference), device_rows(reference_rows())
+    tensors = by_our_names(reference.tensors)
+    found = computed(config, tensors, rows)
+    return Case(config=config, tensors=tensors, rows=rows, loss=found.loss, gradients=found.gradients)
+
+
+def nothing() -> None:
+    """No fault."""
+
+
+def compare(
+    folder: Path, names: Iterable[str], layout: ParallelLayout, plant: Callable[[], None] = nothing
+) -> dict[str, Apart]:
+    """Each case on this layout, the worst of its ranks. `plant`: called in each process first, to break
+    something."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({name: case_of(name) for name in names}, folder / "cases")
+    of_ranks = run_forked(
+        folder, layout.mesh.num_workers, partial(_compared, folder / "cases", layout, plant)
+    )
+    return {
+        name: Apart(
+            loss=max(found[name].loss for found in of_ranks),
+            gradient=max(found[name].gradient for found in of_ranks),
+            of=max((found[name] for found in of_ranks), key=lambda one: one.gradient).of,
+        )
+        for name in of_ranks[0]
+    }
+
+
+def _compared(
+    cases: Path, layout: ParallelLayout, plant: Callable[[], None], process: Process
+) -> dict[str, Apart]:
+    torch.set_num_threads(1)
+    plant()
+    layout = dataclasses.replace(layout, experts=PLAIN_EXPERTS)
+    return {
+        name: _case(case, layout, process) for name, case in torch.load(cases, weights_only=False).items()
+    }
+
+
+def _case(case: Case, layout: ParallelLayout, process: Process) -> Apart:
+    model = parallelise_model(case.config, layout, process.device, datetime.timedelta(seconds=60))
+    with torch.no_grad():
+        for name, parameter in model.parameters().items():
+            assign(parameter, case.tensors[name])
+        for name, buffer in model.buffers().items():
+            buffer.copy_(case.tensors[name])
+    model.weights_changed()
+    loss = _step(model, case.rows)
+    model.clip_gradients(0.0)
+    worst, of = 0.0, ""
+    for name, parameter in model.parameters().items():
+        if (gradient := parameter.grad) is None:
+            return Apart(loss=loss, gradient=float("inf"), of=name)
+        whole = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+        worst, of = max((worst, of), (float((whole - case.gradients[name]).abs().max()), name))
+    return Apart(loss=abs(loss - case.loss), gradient=worst, of=of)
+
+
+def _step(model: ParallelModel, rows: DeviceRows) -> float:
+    """The loss of a step whose micro-batches have a row each; its gradients stay in the parameters."""
+    num_rows, mesh = len(rows.inputs_BT), model.layout.mesh
+    count = int((rows.labels_BT != IGNORED).sum())
+    of_rank = range(model.dp_rank, num_rows, mesh.dp)
+    batch = [rows.map(lambda one, row=row: one[row : row + 1]) for row in of_rank]
+    scale = torch.tensor(model.num_averaged / count, dtype=torch.float64)
+    losses: list[Tensor] = []
+
+    def loss_of(micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
+        total = token_losses(logits_BTV, micro.rows.labels_BT).sum()
+        losses.append(total.detach())
+        return total * scale
+
+    def share_of(part: DeviceRows) -> MicroBatch:
+        return model.micro_batch(part)
+
+    if model.pipeline is None:
+        for number, part in enumerate(batch):
+            with model.synchronise(last=number == len(batch) - 1):
+                micro = share_of(part)
+                logits_BTV = model.forward(micro)
+                with model.computing_loss():
+                    torch.autograd.backward(loss_of(micro, logits_BTV))
+    else:
+        with model.computing_loss():
+            model.pipeline.step(batch, share_of, loss_of, PhaseClock(model.device))
+    total = torch.stack(losses).sum() if losses else torch.zeros((), dtype=torch.float64)
+    dist.all_reduce(total, group=model.groups.loss)
+    return float(total) / count

@@ -1,0 +1,92 @@
+"""Every family computes on several processes what it computes on one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+
+from tests.support.training.family_layouts import compare
+from tests.support.training.layouts import double, shared, staged
+from tests.support.training.transformers_models import FAMILIES, VARIANTS
+from trainer.model import norms, self_attention
+from trainer.parallel import context
+from trainer.parallel.layout import ParallelLayout
+
+WITH_EXPERTS = ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
+LAYOUTS = {
+    "tensor 2": double(tp=2),
+    "shard 2": double(dp_shard=2),
+    "pipeline 2": staged("1f1b", pp=2),
+    "context 2, gathered": shared("gather", "zigzag", cp=2),
+    "context 2, ring": shared("ring", "documents", cp=2),
+}
+LARGER = {
+    "pipeline 2 x tensor 2": staged("interleaved", pp=2, tp=2),
+    "context 2 x tensor 2, ring": shared("ring", "zigzag", cp=2, tp=2),
+    "shard 2 x tensor 2, recomputed": dataclasses.replace(double(dp_shard=2, tp=2), recompute="full"),
+    "shard 2, some recomputed": dataclasses.replace(double(dp_shard=2), recompute="selective"),
+    "replicas 2": double(dp_replicate=2, zero=0),
+    "shard 2, once a step": double(dp_shard=2, zero=1),
+    "pipeline 2, zbv": staged("zbv", pp=2),
+}
+
+
+def assert_as_one_process(folder: Path, names: list[str], layout: ParallelLayout) -> None:
+    found = compare(folder, names, layout)
+    assert found.keys() == set(names)
+    far = {name: one for name, one in found.items() if one.loss > 1e-12 or one.gradient > 1e-10}
+    assert far == {}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_family_spread_over_processes_computes_what_one_does(name: str, tmp_path: Path) -> None:
+    assert_as_one_process(tmp_path, [*FAMILIES], LAYOUTS[name])
+
+
+def test_experts_spread_over_processes_compute_what_one_does(tmp_path: Path) -> None:
+    assert_as_one_process(tmp_path, [*WITH_EXPERTS], double(dp_shard=2, ep=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGER)
+def test_a_family_on_a_larger_layout_computes_what_one_process_does(name: str, tmp_path: Path) -> None:
+    assert_as_one_process(tmp_path, [*FAMILIES, *VARIANTS], LARGER[name])
+
+
+def norm_each_ranks_heads_alone() -> None:
+    def forward(norm: norms.WholeNorm, x: DTensor) -> DTensor:
+        local, weight = x.to_local(), cast(DTensor, norm.weight).to_local()
+        scaled = local * torch.rsqrt(local.square().mean(-1, keepdim=True) + norm.eps)
+        return DTensor.from_local(scaled * weight, x.device_mesh, x.placements, run_check=False)
+
+    norms.WholeNorm.forward = forward  # type: ignore[method-assign, assignment]
+
+
+def take_one_ranks_gradient_of_the_shared_key() -> None:
+    self_attention._whole = lambda shared: shared.to_local() if isinstance(shared, DTensor) else shared
+
+
+def forget_windows_between_ranks() -> None:
+    honest = context.mask_between
+    context.mask_between = lambda queries, keys, kernel, window=None: honest(queries, keys, kernel)
+
+
+FAULTS: dict[str, tuple[str, ParallelLayout, Callable[[], None]]] = {
+    "a norm of one rank's heads": ("olmo2", double(tp=2), norm_each_ranks_heads_alone),
+    "a shared key's gradient": ("deepseek_v3", double(tp=2), take_one_ranks_gradient_of_the_shared_key),
+    "no window in the ring": ("mistral", shared("ring", "zigzag", cp=2), forget_windows_between_ranks),
+    "no window over gathered keys": ("olmo3", shared("gather", "zigzag", cp=2), forget_windows_between_ranks),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_of_a_layout_is_found(fault: str, tmp_path: Path) -> None:
+    name, layout, plant = FAULTS[fault]
+    (found,) = compare(tmp_path, [name], layout, plant).values()
+    assert found.gradient > 1e-7

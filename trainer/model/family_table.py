@@ -1,0 +1,305 @@
+"""How the config.json of each model_type is read: a row of `FAMILIES`. Data alone, no torch.
+
+A key that is not known may change what the weights mean (a multiplier, another window): a model that leaves it
+out trains on, and is another one. So each key is read, may have one value only, or is known to change nothing;
+every other key is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+
+class Key(NamedTuple):
+    """A key whose value is a field of the description. `fields`: their paths; `kind`: what it must be."""
+
+    fields: tuple[str, ...]
+    kind: str
+
+
+SIZE, COUNT, NUMBER, TRUTH = (
+    "a whole number from 1",
+    "a whole number from 0",
+    "a number above 0",
+    "true or false",
+)
+KEYS: Final[Mapping[str, Key]] = {
+    "hidden_size": Key(("width",), SIZE),
+    "intermediate_size": Key(("hidden",), SIZE),
+    "num_hidden_layers": Key(("num_layers",), SIZE),
+    "num_attention_heads": Key(("num_heads",), SIZE),
+    "num_key_value_heads": Key(("num_kv_heads",), SIZE),
+    "head_dim": Key(("head_dim",), SIZE),
+    "vocab_size": Key(("vocab_size",), SIZE),
+    "tie_word_embeddings": Key(("tied",), TRUTH),
+    "rms_norm_eps": Key(("norm_eps",), NUMBER),
+    "initializer_range": Key(("initial_deviation",), NUMBER),
+    "attention_bias": Key(("input_biases", "output_bias"), TRUTH),
+    "query_pre_attn_scalar": Key(("score_divisor",), NUMBER),
+    "attn_logit_softcapping": Key(("score_cap",), NUMBER),
+    "final_logit_softcapping": Key(("logit_cap",), NUMBER),
+    "swiglu_alpha": Key(("gate.gain",), NUMBER),
+    "swiglu_limit": Key(("gate.limit",), NUMBER),
+    "num_local_experts": Key(("experts.num_experts",), SIZE),
+    "num_experts": Key(("experts.num_experts",), SIZE),
+    "n_routed_experts": Key(("experts.num_experts",), SIZE),
+    "num_experts_per_tok": Key(("experts.top_k",), SIZE),
+    "moe_intermediate_size": Key(("experts.hidden",), SIZE),
+    "n_shared_experts": Key(("experts.num_shared",), COUNT),
+    "n_group": Key(("experts.num_groups",), SIZE),
+    "topk_group": Key(("experts.top_groups",), SIZE),
+    "norm_topk_prob": Key(("experts.router.normalised",), TRUTH),
+    "routed_scaling_factor": Key(("experts.router.scale",), NUMBER),
+    "q_lora_rank": Key(("latent.query_rank",), SIZE),
+    "kv_lora_rank": Key(("latent.kv_rank",), SIZE),
+    "qk_nope_head_dim": Key(("latent.nope_dim",), SIZE),
+    "qk_rope_head_dim": Key(("latent.rope_dim",), SIZE),
+    "v_head_dim": Key(("latent.value_dim",), SIZE),
+}
+NEEDED: Final = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+)  # fmt: skip
+_EVERYWHERE: Final[Mapping[str, Any]] = {
+    "num_key_value_heads": None, "tie_word_embeddings": False, "initializer_range": 0.02, "rms_norm_eps": 1e-6,
+    "rope_scaling": None, "rope_parameters": None, "max_position_embeddings": None,
+}  # fmt: skip
+_ONLY: Final[Mapping[str, Any]] = {
+    "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "sliding_window": None,
+    "use_sliding_window": False, "attention_dropout": 0, "hidden_dropout": 0, "embedding_dropout": 0,
+    "residual_dropout": 0, "partial_rotary_factor": 1, "rope_interleaved": False, "is_llama_config": True,
+    "router_jitter_noise": 0, "embedding_multiplier": 1, "residual_multiplier": 1, "logits_scaling": 1,
+    "logit_scale": 1, "is_encoder_decoder": False, "add_cross_attention": False, "tie_encoder_decoder": False,
+    "pruned_heads": {}, "use_mrope": False, "use_bidirectional_attention": False,
+}  # fmt: skip
+"""Keys that may stand there with the one value that changes nothing, where a family does not read them."""
+HARMLESS: Final = frozenset({
+    "model_type",
+    "_name_or_path", "_attn_implementation", "_attn_implementation_autoset", "attn_implementation", "architectures",
+    "torch_dtype", "dtype", "transformers_version", "transformers.js_config", "unsloth_version", "unsloth_fixed",
+    "use_cache", "pretraining_tp", "chunk_size_feed_forward", "cache_implementation",
+    "pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "unk_token_id", "decoder_start_token_id",
+    "tokenizer_class", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores",
+    "return_dict", "return_dict_in_generate", "torchscript", "use_bfloat16", "tf_legacy_loss", "is_decoder",
+    "router_aux_loss_coef", "id2label", "label2id", "num_labels", "problem_type", "finetuning_task",
+    "task_specific_params", "prefix", "cross_attention_hidden_size", "max_length", "min_length", "do_sample",
+    "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
+    "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+    "num_return_sequences", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
+    "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
+})  # fmt: skip
+"""Of a tokenizer, of generating, of a library or of an earlier training: no value of these changes the model's
+output for given tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A model_type: the class of transformers that has its tensors' names, and how its config.json is read.
+
+    `left_out`: keys that it reads beside the usual ones and may leave out, and what they are then, which are
+    the defaults of its class; `needed`: those that must be there; `aliases`: other names of keys. `only`, `harmless`:
+    as `_ONLY` and `HARMLESS`, for this family. `fixed`: by their paths, the fields of the description that every
+    model of it has so. `slides`: whether a layer has the window where `layer_types` does not say so (None: none
+    has); `rotates`: whether it has rotary positions (None: every one). `local_theta`: layers with a window have a
+    rotary base of their own, this one if none is given, and only the others have scaled positions; None: all layers
+    have the same. `scales_embedding`: by the root of its width. `planned_only`: it is not trained, and unknown keys
+    are passed over."""
+
+    architecture: str
+    left_out: Mapping[str, Any] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()
+    only: Mapping[str, Any] = field(default_factory=dict)
+    harmless: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    slides: Callable[[Mapping[str, Any], int], bool] | None = None
+    rotates: Callable[[Mapping[str, Any], int], bool] | None = None
+    local_theta: float | None = None
+    scales_embedding: bool = False
+    planned_only: bool = False
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Every key that may be left out, and what it is then."""
+        return {**_EVERYWHERE, "rope_theta": 1e4, **self.left_out}
+
+    @property
+    def only_values(self) -> Mapping[str, Any]:
+        """Keys that may have one value alone."""
+        every = {**_ONLY, **self.only}
+        return {name: value for name, value in every.items() if name not in self.left_out}
+
+
+def _in_three_of_four(raw: Mapping[str, Any], layer: int) -> bool:
+    return (layer + 1) % 4 != 0
+
+
+def _in_every_other(raw: Mapping[str, Any], layer: int) -> bool:
+    return layer % 2 == 0
+
+
+def _in_all_but_each_nth(raw: Mapping[str, Any], layer: int) -> bool:
+    return bool((layer + 1) % raw["sliding_window_pattern"])
+
+
+def _from_a_layer_on(raw: Mapping[str, Any], layer: int) -> bool:
+    return bool(layer >= raw["max_window_layers"])
+
+
+def _where_said(raw: Mapping[str, Any], layer: int) -> bool:
+    if raw["no_rope_layers"] is not None:
+        return bool(raw["no_rope_layers"][layer])
+    return bool((layer + 1) % raw["no_rope_layer_interval"])
+
+
+_QWEN: Final = {
+    "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "layer_types": None,
+}  # fmt: skip
+_GEMMA_LEFT_OUT: Final = {
+    "num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": True, "attention_bias": False,
+    "query_pre_attn_scalar": 256, "sliding_window": 4096, "layer_types": None,
+}  # fmt: skip
+_GEMMA: Final = {"norm_kind": "one plus", "norms": "both", "gate.function": "gelu_tanh"}
+_GEMMA_ONLY: Final = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh"}
+_OLMO: Final = {"norms": "behind", "query_key_norm": "all heads"}
+_LATENT: Final = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_DEEPSEEK_LEFT_OUT: Final = {
+    "first_k_dense_replace": 0, "n_shared_experts": 0, "n_group": 1, "topk_group": 1, "norm_topk_prob": False,
+    "routed_scaling_factor": 1.0,
+}  # fmt: skip
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "llama": Family(architecture="LlamaForCausalLM", left_out={"head_dim": None}),
+    "mistral": Family(
+        architecture="MistralForCausalLM",
+        left_out={"num_key_value_heads": 8, "head_dim": None, "sliding_window": 4096},
+        slides=lambda raw, layer: True,
+    ),
+    "qwen2": Family(
+        architecture="Qwen2ForCausalLM",
+        left_out={"num_key_value_heads": 32, **_QWEN},
+        fixed={"input_biases": True},
+        slides=_from_a_layer_on,
+    ),
+    "qwen3": Family(
+        architecture="Qwen3ForCausalLM",
+        left_out={"num_key_value_heads": 32, "head_dim": 128, "attention_bias": False, **_QWEN},
+        fixed={"query_key_norm": "head"},
+        slides=_from_a_layer_on,
+    ),
+    "qwen3_moe": Family(
+        architecture="Qwen3MoeForCausalLM",
+        left_out={
+            "num_key_value_heads": 4, "head_dim": None, "attention_bias": False, "num_experts": 128,
+            "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": False,
+            "decoder_sparse_step": 1, "mlp_only_layers": None,
+        },
+        harmless=("sliding_window", "max_window_layers"),
+        aliases={"num_local_experts": "num_experts"},
+        fixed={"query_key_norm": "head"},
+    ),
+    "olmo2": Family(
+        architecture="Olmo2ForCausalLM", left_out={"rms_norm_eps": 1e-5, "attention_bias": False}, fixed=_OLMO,
+    ),
+    "olmo3": Family(
+        architecture="Olmo3ForCausalLM",
+        left_out={
+            "rms_norm_eps": 1e-5, "attention_bias": False, "rope_theta": 5e5, "sliding_window": 4096,
+            "layer_types": None,
+        },
+        fixed=_OLMO,
+        slides=_in_three_of_four,
+        local_theta=5e5,
+    ),
+    "gemma2": Family(
+        architecture="Gemma2ForCausalLM",
+        left_out={**_GEMMA_LEFT_OUT, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        only=_GEMMA_ONLY,
+        fixed=_GEMMA,
+        slides=_in_every_other,
+        scales_embedding=True,
+    ),
+    "gemma3_text": Family(
+        architecture="Gemma3ForCausalLM",
+        left_out={
+            **_GEMMA_LEFT_OUT, "attn_logit_softcapping": None, "final_logit_softcapping": None, "rope_theta": 1e6,
+            "rope_local_base_freq": 1e4, "sliding_window_pattern": 6,
+        },
+        only=_GEMMA_ONLY,
+        aliases={"_sliding_window_pattern": "sliding_window_pattern"},
+        fixed={**_GEMMA, "query_key_norm": "head"},
+        slides=_in_all_but_each_nth,
+        local_theta=1e4,
+        scales_embedding=True,
+    ),
+    "smollm3": Family(
+        architecture="SmolLM3ForCausalLM",
+        left_out={
+            "num_key_value_heads": 4, "tie_word_embeddings": True, "attention_bias": False, "rope_theta": 2e6,
+            "use_sliding_window": False, "sliding_window": None, "layer_types": None, "no_rope_layers": None,
+            "no_rope_layer_interval": 4,
+        },
+        harmless=("max_window_layers",),
+        slides=lambda raw, layer: not _where_said(raw, layer),
+        rotates=_where_said,
+    ),
+    "mixtral": Family(
+        architecture="MixtralForCausalLM",
+        left_out={
+            "num_key_value_heads": 8, "head_dim": None, "rope_theta": 1e6, "rms_norm_eps": 1e-5,
+            # Ours, after DeepSeek's name; transformers' Mixtral has none, so such a one is not exported.
+            "n_shared_experts": 0,
+        },
+        needed=("num_local_experts", "num_experts_per_tok"),
+        aliases={"num_experts": "num_local_experts"},
+    ),
+    "deepseek_v3": Family(
+        architecture="DeepseekV3ForCausalLM",
+        left_out={
+            "first_k_dense_replace": 3, "n_shared_experts": 1, "n_group": 8, "topk_group": 4, "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5, "q_lora_rank": 1536, "num_experts_per_tok": 8, "rope_interleave": True,
+            "max_position_embeddings": 4096,
+        },
+        needed=(*_LATENT, "n_routed_experts", "moe_intermediate_size"),
+        only={"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1},
+        # Its last module predicts one token more (section 2.2), and is left out.
+        harmless=(
+            "head_dim", "qk_head_dim", "num_nextn_predict_layers", "num_mtp_layers", "ep_size", "auto_map",
+            "aux_loss_alpha", "seq_aux",
+        ),
+        aliases={"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"},
+        fixed={"experts.router.score": "sigmoid", "experts.router.corrected": True},
+    ),
+    "gpt_oss": Family(
+        architecture="GptOssForCausalLM",
+        left_out={
+            "num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5, "attention_bias": True,
+            "sliding_window": 128, "layer_types": None, "rope_theta": 1.5e5, "num_local_experts": 128,
+            "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+            "rope_parameters": {
+                "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                "original_max_position_embeddings": 4096,
+            },
+        },
+        harmless=("initial_context_length",),
+        aliases={"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"},
+        fixed={
+            "sinks": True, "gate.function": "clamped", "experts.biases": True,
+            "experts.router.score": "softmax of chosen", "experts.router.bias": True,
+        },
+        slides=_in_every_other,
+    ),
+    "deepseek": Family(
+        architecture="DeepseekForCausalLM",
+        left_out=_DEEPSEEK_LEFT_OUT,
+        needed=("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"),
+        planned_only=True,
+    ),
+    "deepseek_v2": Family(
+        architecture="DeepseekV2ForCausalLM",
+        left_out={**_DEEPSEEK_LEFT_OUT, "q_lora_rank": None},
+        needed=(*_LATENT, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"),
+        planned_only=True,
+    ),
+}  # fmt: skip
+"""Of the two that are only planned the routers do not make their shares of a choice add up to 1."""
