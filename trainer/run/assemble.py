@@ -211,7 +211,7 @@ def step_context(
     return StepContext(
         model=model,
         batches=feed,
-        optimizer=Optimizer(model.parameters(), table.optimizer, model.groups.stage),
+        optimizer=Optimizer(model.parameters(), table.optimizer, model.groups.stage, model.config.latent),
         table=table.optimizer,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, model.device),
