@@ -24,7 +24,7 @@ READY := $(VENV)/.ready
 TYPES := $(wildcard trainer/*/*.pxd)
 COMPILED := $(wildcard stages/*/*.pyx) $(TYPES) $(TYPES:.pxd=.py)
 
-.PHONY: demo test test-all check bench docs clean
+.PHONY: demo test test-all check bench docs notebook clean
 
 # torch comes first and by its exact pin: a plain "torch" would pull gigabytes of CUDA.
 $(READY): pyproject.toml setup.py $(PINS) $(COMPILED)
@@ -66,6 +66,9 @@ docs: $(READY)
 	$(BIN)/sluice recipe keys --markdown > docs/recipe.md
 	$(BIN)/python -m pipeline.recipe_help.rules docs/rules.md
 	$(BIN)/python -m pipeline.recipe_help.published docs/recipes.md
+
+notebook: $(READY)
+	$(BIN)/python -m tests.support.notebook
 
 clean:
 	rm -rf $(VENV) demo-out build *.egg-info $(COMPILED:.pyx=*.so)

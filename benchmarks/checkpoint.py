@@ -124,7 +124,9 @@ class Bench:
 
     def stall_in_background(self) -> None:
         step = next(self.steps)
-        self.saver.save(self.state, Position(step=step, attempt=1, plan_fingerprint="", order_version=1))
+        model = model_config("debug", 250)  # complete.json names one: any
+        position = Position(step=step, attempt=1, plan_fingerprint="", order_version=1, model=model)
+        self.saver.save(self.state, position)
         self.saver.release()
 
     def stall_until_written(self) -> None:

@@ -16,7 +16,6 @@ from lineage.secrets import recordable
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE
 from lineage.store.checksum_update import WORK
-from lineage.store.mend import mend_tables
 from pipeline.plan import GAVE_UP, PLAN, UNIT_MARKER, RunPlan, shaping_keys
 from pipeline.recipe.load import differing_keys
 from pipeline.recipe.tables import PipelineRecipe, tables_of
@@ -44,7 +43,6 @@ def check_same_run(
     if out.exists(INDEX_FILE):
         if found := _differences(plan, read_summary(out).identity, compare_versions=False):
             raise RecipeError(_refusal(plan, "a finished run", found))
-        mend_tables(out)
         out.sync_all(
             WORK
         )  # what the index names is on the disk before the work that could make it again goes

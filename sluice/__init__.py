@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline.cluster.session import RayStartError
     from pipeline.inspect.explain.explanation import Explanation
     from pipeline.inspect.explain.refetch import RefetchError
-    from pipeline.inspect.scan.scan import ScanEvidence
+    from pipeline.inspect.scan.evidence import ScanEvidence
     from pipeline.inspect.tune import TuneResult
     from pipeline.inspect.verification import VerifiedOutput
     from pipeline.plan import InputChangedError
@@ -160,7 +160,7 @@ _PLACES = {
     "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
     "ResourceError": "pipeline.cluster.capacity",
-    "ScanEvidence": "pipeline.inspect.scan.scan",
+    "ScanEvidence": "pipeline.inspect.scan.evidence",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
     "StorageError": "lineage.storage.errors",
@@ -202,7 +202,13 @@ def __getattr__(name: str) -> Any:
         return version("sluice")
     if name not in _PLACES:
         raise AttributeError(f"module 'sluice' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    try:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        from sluice.messages import say_how_to_install
+
+        say_how_to_install(error, name)
+        raise
 
 
 def __dir__() -> list[str]:

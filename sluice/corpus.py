@@ -19,16 +19,19 @@ from pipeline.inspect.explain.explaining import explain_given, explain_recorded
 from pipeline.inspect.explain.explanation import Explanation
 from pipeline.inspect.explain.given_document import named_document
 from pipeline.inspect.scan import scan as scanning
-from pipeline.inspect.scan.scan import ScanEvidence, ScanRequest, write_evidence
+from pipeline.inspect.scan.evidence import ScanEvidence, write_evidence
+from pipeline.inspect.scan.scan import ScanRequest
 from pipeline.inspect.tune import TuneResult
 from pipeline.inspect.verification import VerifiedOutput, verify_output
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe, RayTable
 from sluice.history import DocId, id_of
+from sluice.messages import in_python
 from sluice.running import load_recipe
 
 
+@in_python
 def verify(
     out: str, *, retokenize: float | None = None, tokenizer: str | None = None, show_progress: bool = False
 ) -> VerifiedOutput:
@@ -43,6 +46,7 @@ def verify(
     )
 
 
+@in_python
 def scan(
     out: str,
     against: str | Sequence[str],
@@ -77,6 +81,7 @@ def scan(
     return evidence
 
 
+@in_python
 def export(
     out: str,
     to: str,
@@ -115,16 +120,25 @@ def export(
     return export_corpus(asked, on_ray(ray, ProgressReporter(quiet=not show_progress)))
 
 
+@in_python
 def export_checkpoint(
-    run_output: str, to: str, *, step: int | None = None, tokenizer: str | None = None
+    run_output: str,
+    to: str,
+    *,
+    step: int | None = None,
+    tokenizer: str | None = None,
+    average: int = 1,
+    ema: bool = False,
 ) -> ExportedCheckpoint:
     """A checkpoint of a training run, the newest or that of `step`, as a Hugging Face folder at `to`, as `sluice export
-    RUN_OUTPUT` writes it. `tokenizer` is the file of the data's tokenizer, where its name leads nowhere.
+    RUN_OUTPUT` writes it. `tokenizer` is the file of the data's tokenizer, where its name leads nowhere. `average`: the
+    mean of so many checkpoints, that one the last; `ema`: the moving average that `train.optimizer.ema` keeps.
 
-    RecipeError where there is no such checkpoint or the tokenizer is another, CheckpointError where it is damaged."""
-    return checkpoint_of(Folder(run_output), to, step=step, tokenizer=tokenizer)
+    RecipeError where there is none or the tokenizer is another, CheckpointError where one is damaged."""
+    return checkpoint_of(Folder(run_output), to, step=step, tokenizer=tokenizer, average=average, ema=ema)
 
 
+@in_python
 def tune(
     out: str,
     overrides: Sequence[str] = (),
@@ -148,6 +162,7 @@ def tune(
     return answer
 
 
+@in_python
 def explain(
     out: str,
     *,
@@ -169,6 +184,7 @@ def explain(
     return explanation
 
 
+@in_python
 def explain_file(
     recipe: str | Path | PipelineRecipe,
     *,

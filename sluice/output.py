@@ -22,6 +22,7 @@ from lineage.store.rows import DocumentRow
 from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.results.rows import opened, read_rows, read_texts
 from sluice.history import DocId, History, history_of, id_of
+from sluice.messages import in_python
 from sluice.shown import shown_table
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ChangedOutputError(RuntimeError):
     """A purge has replaced files of the output since it was opened: open it again."""
 
 
+@in_python
 def open_output(out: str) -> Output:
     """The output of a finished run, at a path or an s3:// URL. NotFinishedError where there is none."""
     return Output(out)
@@ -173,6 +175,7 @@ class Output:
                         1, "source", source_column
                     )
 
+    @in_python
     def sql(self, select: str) -> pa.Table:
         """The answer to a SELECT over the lineage views (documents, placements, step_rules, …), as `sluice
         lineage` gives it: ids as hex. QueryError where it is wrong or needs more than 4 GiB or 300
@@ -197,6 +200,7 @@ class Output:
                     2, "shard", pa.repeat(pa.scalar(shard.shard, pa.int64()), table.num_rows)
                 )
 
+    @in_python
     def trace(
         self, *, doc_id: DocId | None = None, url: str | None = None, runs: Sequence[str] = ()
     ) -> list[History]:
@@ -211,6 +215,7 @@ class Output:
         found = tracer.by_url(url) if url is not None else [tracer.by_id(id_of(doc_id or b""))]
         return list(map(history_of, found))
 
+    @in_python
     def text(self, doc_id: DocId) -> str:
         """The clean text of a document that survived the filters. LookupError where none is kept of it,
         PurgedError where it was purged."""
@@ -230,6 +235,7 @@ class Output:
             raise PurgedError(f"document {row.doc_id.hex()} was purged")
         return found[row.part_row]
 
+    @in_python
     def tokens(self, doc_id: DocId) -> npt.NDArray[np.int64]:
         """The tokens of a kept document, shape (num_tokens,), the last one end-of-text, in the type that torch takes as
         ids. LookupError where it has none, PurgedError where it was purged."""

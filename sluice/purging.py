@@ -12,6 +12,7 @@ from lineage.store.lookup import Lookup
 from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
 from pipeline.inspect.purging import PurgeAccount, carried_out, named_targets, planned
 from sluice.history import DocId, id_of
+from sluice.messages import in_python
 from sluice.shown import shown_table
 
 _SHOWN = 20
@@ -65,6 +66,7 @@ class PlannedPurge(_Purge):
     targets: PurgeTargets
     exports: tuple[str, ...]
 
+    @in_python
     def apply(self, *, reason: str, by: str, forget_exports: Sequence[str] = ()) -> AppliedPurge:
         """Carry it out, of the output as it is now; `reason` and `by` stay in the audit row. Killed at any point, the
         same calls finish it. HeldError where another process is at the output, PurgeError where bytes would stay."""
@@ -106,13 +108,14 @@ class AppliedPurge(_Purge):
         return self._shown(f"Purge {self.purge_id} of", note + "sluice.verify proves it.")
 
 
+@in_python
 def purge(
     out: str,
     *,
-    docs: Sequence[DocId] | None = None,
-    urls: Sequence[str] | None = None,
-    hosts: Sequence[str] | None = None,
-    domains: Sequence[str] | None = None,
+    docs: DocId | Sequence[DocId] | None = None,
+    urls: str | Sequence[str] | None = None,
+    hosts: str | Sequence[str] | None = None,
+    domains: str | Sequence[str] | None = None,
     listed: str | None = None,
     where: str | None = None,
     source: str | None = None,
@@ -121,17 +124,17 @@ def purge(
     promote_duplicates: bool = False,
 ) -> PlannedPurge:
     """The plan of a purge, as `sluice purge` shows it; `apply` carries it out. The documents are named in one way:
-    by ids, URLs, hosts, domains, a file that lists ids or URLs or that `scan` wrote (`listed`), a SQL condition, a
-    source or an input file; `parsed_texts` takes all texts kept after parse, and no document.
+    by ids, URLs, hosts or domains, one or several; by a file that lists ids or URLs or that `scan` wrote (`listed`), a
+    SQL condition, a source or an input file; `parsed_texts` takes all texts kept after parse, and no document.
 
     RecipeError where the call is wrong, UnknownError or PurgeError where the output has none of them."""
     folder = Folder(out)
     targets = named_targets(
         folder,
-        docs=None if docs is None else list(map(id_of, docs)),
-        urls=urls,
-        hosts=hosts,
-        domains=domains,
+        docs=None if docs is None else list(map(id_of, [docs] if isinstance(docs, str | bytes) else docs)),
+        urls=[urls] if isinstance(urls, str) else urls,
+        hosts=[hosts] if isinstance(hosts, str) else hosts,
+        domains=[domains] if isinstance(domains, str) else domains,
         listed=listed,
         where=where,
         source=source,

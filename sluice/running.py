@@ -11,12 +11,14 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.checks import check_steps_of
 from pipeline.recipe.load import load
 from pipeline.recipe.tables import PipelineRecipe
+from sluice.messages import in_python
 from trainer.options import TrainRecipe
 
 if TYPE_CHECKING:
     from pipeline.results.run_summary import RunSummary
 
 
+@in_python
 def load_recipe(recipe: str | Path | PipelineRecipe, overrides: Sequence[str] = ()) -> PipelineRecipe:
     """The data recipe of a .toml file with `overrides` ("run.seed=7") applied; RecipeError says what is wrong
     with it.
@@ -30,6 +32,7 @@ def load_recipe(recipe: str | Path | PipelineRecipe, overrides: Sequence[str] = 
     return loaded
 
 
+@in_python
 def load_train_recipe(recipe: str | Path | TrainRecipe, overrides: Sequence[str] = ()) -> TrainRecipe:
     """The training recipe of a .toml file, as `load_recipe` gives a data recipe."""
     if isinstance(recipe, TrainRecipe):
@@ -45,6 +48,7 @@ def _refuse_overrides(overrides: Sequence[str]) -> None:
         )
 
 
+@in_python
 def run(
     recipe: str | Path | PipelineRecipe,
     overrides: Sequence[str] = (),

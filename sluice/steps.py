@@ -17,6 +17,7 @@ from lineage.recipe import RecipeError
 from pipeline.inspect.explain.explanation import Explanation, explain, with_whole_ledger
 from pipeline.phases.steps import step_tables
 from pipeline.recipe.tables import PipelineRecipe
+from sluice.messages import in_python
 from sluice.running import load_recipe
 from stages.chain import Chain, build_chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
@@ -84,6 +85,7 @@ class Steps:
         """What the steps make of one text."""
         return _judged(self._chain(self._of_text(text, url, 0)))
 
+    @in_python
     def explain(self, text: str, *, url: str | None = None) -> Explanation:
         """Every step and rule on one text, past its rejections: what each measured against which threshold."""
         chain = build_chain(self.stages, with_whole_ledger(self._chain.tables))

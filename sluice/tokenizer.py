@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lineage.storage.folder import Folder, is_remote
 from pipeline.report.tokens import tokenizer_of
+from sluice.messages import in_python
 from sluice.output import Output, open_output
 from stages.tokens import tokenizer as by_name
 from stages.tokens.tokenizer import TOKENIZER_FILES
@@ -54,6 +55,7 @@ class Tokenizer:
         return self._tokenizer.keeps(text)
 
 
+@in_python
 def load_tokenizer(of: str | Path | Output, end_of_text: str | None = None) -> Tokenizer:
     """The tokenizer that made the shards of an output, given itself or by its path; or the one that a recipe would
     name: an encoding, or the path of a .tiktoken or tokenizer.json file, whose documents end with the token

@@ -10,6 +10,7 @@ from lineage.storage.folder import Folder
 from pipeline.phases.progress import ProgressReporter
 from pipeline.training import certify as certifying
 from pipeline.training.train import train_recipe
+from sluice.messages import in_python
 from sluice.running import load_train_recipe
 from sluice.shown import shown_table
 from trainer.attempts import attempts
@@ -63,6 +64,7 @@ class TrainedRun:
         return shown_table(caption, ("checkpoint", "folder"), rows, note)
 
 
+@in_python
 def train(
     recipe: str | Path | TrainRecipe,
     overrides: Sequence[str] = (),
@@ -167,6 +169,7 @@ class Certificate:
         return shown_table(caption, columns, rows, note)
 
 
+@in_python
 def certify(
     run_output: str, *, purges: str | Sequence[str] = (), outs: Sequence[str] = (), to: str | None = None
 ) -> Certificate:
@@ -223,6 +226,7 @@ class CheckedCertificate:
         return shown_table(caption, ("holds", "line", "why not"), rows)
 
 
+@in_python
 def check_certificate(file: str, run_output: str, *, outs: Sequence[str] = ()) -> CheckedCertificate:
     """Every line of a certificate found again in the run's output and in what it read, as `sluice certify --check`
     does; `outs` says where the outputs that the run read lie now. What does not hold is in `lines`, and is no
@@ -233,6 +237,7 @@ def check_certificate(file: str, run_output: str, *, outs: Sequence[str] = ()) -
     return CheckedCertificate(file=file, lines=tuple(lines))
 
 
+@in_python
 def compare_runs(run_output: str, other: str) -> CheckpointComparison:
     """Whether the newest checkpoint of a run and that of the same step of another are equal to the last bit, weights
     and moments, as `sluice certify --against` says.

@@ -14,9 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.trace.attempt_line import AttemptStart, line_to
 
+FORMAT: Final = 1
+"""Of all files in the output of a run. Each attempt writes it down where it begins; another is refused."""
 _FOLDER: Final = "attempts"
 _ASK_EVERY_SECONDS: Final = 5.0
 
@@ -37,14 +40,14 @@ class DamagedCheckpoint:
 class Attempt:
     """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began
     from; `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`); `began_at`: when
-    its first process began, seconds since the epoch (None: of an earlier release); `damaged`: newer
-    checkpoints, before which it went back."""
+    its first process began, seconds since the epoch; `damaged`: newer checkpoints, before which it went
+    back."""
 
     number: int
     first_step: int
     parent: int | None
+    began_at: float
     rollback: int | None = None
-    began_at: float | None = None
     damaged: tuple[DamagedCheckpoint, ...] = ()
 
 
@@ -137,7 +140,7 @@ def line_of_attempts(begun: Iterable[Attempt], attempt: int, step: int) -> list[
 
 def begin(output: Folder, attempt: Attempt) -> None:
     """Write down where a claimed attempt begins."""
-    row = {name: value for name, value in dataclasses.asdict(attempt).items() if name != "number"}
+    row = dataclasses.asdict(attempt) | {"format": FORMAT}
     output.publish(f"{_FOLDER}/{attempt.number:05d}.json", json.dumps(row).encode())
 
 
@@ -159,22 +162,18 @@ def attempt_ends(output: Folder) -> dict[int, AttemptEnd]:
 
 
 def attempts(output: Folder) -> tuple[Attempt, ...]:
-    """Every attempt that has begun, by number."""
+    """Every attempt that has begun, by number. RecipeError where the run's output has another format."""
     found = []
     for name in output.names(_FOLDER):
         if name.endswith(".json"):
             row = json.loads(output.read(name))
-            number = int(name.rsplit("/", 1)[-1].removesuffix(".json"))
-            found.append(
-                Attempt(
-                    number=number,
-                    first_step=row["first_step"],
-                    parent=row["parent"],
-                    rollback=row.get("rollback"),  # earlier releases wrote none
-                    began_at=row.get("began_at"),
-                    damaged=tuple(DamagedCheckpoint(**each) for each in row.get("damaged", ())),
+            if (written := row.pop("format", None)) != FORMAT:
+                raise RecipeError(
+                    f"{output.url} is the output of a training run in format {written}, this version reads"
+                    f" {FORMAT}: train again into another train.output, or use the version that wrote it"
                 )
-            )
+            damaged = tuple(DamagedCheckpoint(**each) for each in row.pop("damaged"))
+            found.append(Attempt(**row, damaged=damaged))
     return tuple(found)
 
 

@@ -254,7 +254,12 @@ class TrainTable:
         self._check_recovery()
 
     def _check_recovery(self) -> None:
-        asked = self.recovery
+        asked, prometheus = self.recovery, self.health.prometheus
+        if prometheus is not None and not prometheus.startswith(("http://", "https://")):
+            raise RecipeError(
+                f"train.health.prometheus = {prometheus!r}: expected an address such as http://prometheus:9090",
+                "train.health.prometheus",
+            )
         if asked.mode == "restart":
             for name, value in (("spares", asked.spares), ("neighbour_copy", asked.neighbour_copy)):
                 if value:
@@ -274,6 +279,11 @@ class TrainTable:
                     " process takes the place of the one whose node shows a sign"
                 )
             return
+        if asked.on_sign == "drain" and (prometheus is None or not self.health.every):
+            raise RecipeError(
+                'train.recovery.on_sign = "drain": expected train.health.prometheus, whose alerts are the signs,'
+                " and train.health.every of at least 1"
+            )
         if asked.spares == 0:
             raise RecipeError(
                 'train.recovery.spares = 0: expected at least 1 with train.recovery.mode = "in_place": a'

@@ -43,7 +43,6 @@ from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE, Hold, hold
 from lineage.store.checksum_update import WORK, update_checksums
 from lineage.store.delta import append, corpus_version
-from lineage.store.mend import mend_tables
 from lineage.store.rows import shard_source
 from lineage.store.tables import SCHEMAS
 
@@ -123,9 +122,7 @@ def apply(
     HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or
     if bytes would stay behind in a bucket's old versions: both before anything is changed."""
     with hold(out, "sluice purge", wait_seconds) as held:
-        # Lost commits are made again, and a killed purge is finished, before the new one is planned: the plan reads
-        # what they change.
-        mend_tables(out)
+        # A killed purge is finished before the new one is planned: the plan reads what it changes.
         check_forgotten(out, order.forget_exports)
         purge = _Purge(out, held, hooks)
         finished = purge.resume()
@@ -155,7 +152,6 @@ def clean_only(
 ) -> CleanedExports:
     """What `apply` does to exports, and nothing else but ending a purge that was killed."""
     with hold(out, "sluice purge", wait_seconds) as held:
-        mend_tables(out)
         check_forgotten(out, forget)
         purge = _Purge(out, held, hooks)
         purge.resume()

@@ -45,12 +45,6 @@ Needs = Mapping[str, Sequence[tuple[Bound, Bound]]]
 """For each of some columns the ranges (both ends included) of which a row that is asked for has one."""
 
 
-_MENDS: Final = (
-    "where the machine lost its power, the same sluice run or sluice purge … --apply makes a commit again"
-    " whose rows are there"
-)
-
-
 def refusal(where: str, reason: str) -> DamagedFileError:
     """The error for a file that does not hold what was written."""
     return DamagedFileError(
@@ -241,10 +235,10 @@ class LogSums:
                 data = self._out.read(file)
             except FileNotFoundError as error:
                 raise refusal(
-                    self._out.at(file), f"it is not there, and {CHECKSUMS_FILE} names it; {_MENDS}"
+                    self._out.at(file), f"it is not there, and {CHECKSUMS_FILE} names it"
                 ) from error
             if not data:
-                raise refusal(self._out.at(file), f"it is empty; {_MENDS}")
+                raise refusal(self._out.at(file), "it is empty")
             if (found := content_hash(data).hex()) != digest:
                 raise refusal(self._out.at(file), f"its hash is {found}, {CHECKSUMS_FILE} says {digest}")
 

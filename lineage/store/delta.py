@@ -367,11 +367,6 @@ def append_run(out: Folder, row: pa.Table) -> bool:
             return True
 
 
-def is_committed(out: Folder, name: str, transaction_id: str) -> bool:
-    """Whether the facts of `transaction_id` are in the table."""
-    return open_table(out, name).transaction_version(transaction_id) is not None
-
-
 def state(out: Folder, name: str) -> TableState:
     """How table `name` stands: what checksums.json records."""
     table = open_table(out, name)

@@ -34,40 +34,36 @@ def sync_log(out: Folder, name: str, first: int) -> None:
             out.sync_content(f"{log_folder(name)}/{file}")
 
 
-def versions(out: Folder, name: str) -> list[int]:
+def _versions(out: Folder, name: str) -> list[int]:
     """The versions whose commit stands, cut or whole, in order."""
     return sorted(
         _version(file) for file in _files(out, name) if file.endswith(".json") and _version(file) >= 0
     )
 
 
-def cut_files(out: Folder, name: str) -> list[str]:
-    """The last commits of a table that are not whole, with every checkpoint that is empty or behind them and,
-    where there is such a one, the file that names the newest. Within the OUT, in order."""
+def drop_cut_files(out: Folder, name: str, named: Collection[str] = ()) -> None:
+    """Remove the last commits of a table that are not whole, with every checkpoint that is empty or behind them and,
+    where there is such a one, the file that names the newest; but for the `named` files, which were whole once: those
+    are damaged, and no writer's to drop."""
+    if out.is_remote:
+        return
     cut: list[int] = []
-    for version in reversed(versions(out, name)):
+    for version in reversed(_versions(out, name)):
         if _is_whole(out.read(commit_name(name, version))):
             break
         cut.insert(0, version)
     behind = min(cut, default=1 << 62)
-    names = []
+    files = []
     for file in _files(out, name):
         size = os.path.getsize(out.at(f"{log_folder(name)}/{file}"))
         if ".checkpoint." in file and (_version(file) >= behind or not size):
-            names.append(f"{log_folder(name)}/{file}")
+            files.append(f"{log_folder(name)}/{file}")
     newest = f"{log_folder(name)}/_last_checkpoint"
-    if out.exists(newest) and (names or not out.size(newest)):
-        names.append(newest)
-    return [*(commit_name(name, version) for version in cut), *names]
-
-
-def drop_cut_files(out: Folder, name: str, named: Collection[str] = ()) -> None:
-    """Remove what `cut_files` finds, but for the `named` files, which were whole once: those are no writer's
-    to drop that does not make them again."""
-    if not out.is_remote:
-        for file in cut_files(out, name):
-            if file not in named:
-                out.remove(file)
+    if out.exists(newest) and (files or not out.size(newest)):
+        files.append(newest)
+    for file in (*(commit_name(name, version) for version in cut), *files):
+        if file not in named:
+            out.remove(file)
 
 
 def is_staged(file: str) -> bool:

@@ -137,7 +137,9 @@ class Lookup:
         for name in with_parents(domain):
             where = f"k = {_name_key(name)} AND domain = {_text(name)}"
             rows = self._select("domain_index", ("host", "doc_id"), where, _with_key(_name_key(name)))
-            found |= {doc_id: None for host, doc_id in rows if _is_in(host, domain)}
+            found |= {
+                doc_id: None for host, doc_id in rows if (host == domain or host.endswith(f".{domain}"))
+            }
         return list(found)
 
     def names_with(self, word: str, most: int) -> list[tuple[Literal["domain", "host"], str]]:
@@ -397,10 +399,6 @@ def _listed(table: DeltaTable) -> list[_File]:
         }
         files.append(_File(path=path, num_rows=num_rows, bounds=bounds))
     return files
-
-
-def _is_in(host: str, domain: str) -> bool:
-    return host == domain or host.endswith(f".{domain}")
 
 
 def _num_shared(left: bytes, right: bytes) -> int:

@@ -97,7 +97,7 @@ def write_bucket(out: Folder, name: str, bucket: int, rows: pa.Table) -> list[Ta
     ordered = _sorted(name, conform(rows, schema_of(name, rows)))
     step = 2 * ROWS_PER_BUCKET
     return [
-        _write_file(out, name, bucket, ordered.slice(start, step))
+        publish_rows(out, name, f"{bucket:05d}", ordered.slice(start, step))
         for start in range(0, ordered.num_rows, step)
     ]
 
@@ -134,12 +134,6 @@ def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFi
     if name in WRITTEN_ONCE and rows.num_rows > GROUP_ROWS:
         folder.write(side_name(path), encode_sums(_sums(name, rows, data)))
     folder.write(path, data)
-    return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
-
-
-def table_file(name: str, path: str, data: bytes) -> TableFile:
-    """What `publish_rows` said of a file of table `name` when it wrote `data`."""
-    rows = pq.read_table(pa.BufferReader(data))
     return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
 
 
@@ -244,10 +238,6 @@ def _sorted(name: str, rows: pa.Table) -> pa.Table:
     # reach. Parquet knows no offsets: the files are the same.
     wide = pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema])
     return rows.cast(wide).take(order).combine_chunks()
-
-
-def _write_file(out: Folder, name: str, bucket: int, rows: pa.Table) -> TableFile:
-    return publish_rows(out, name, f"{bucket:05d}", rows)
 
 
 def _sums(name: str, rows: pa.Table, data: bytes) -> Sums:

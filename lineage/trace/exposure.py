@@ -276,15 +276,12 @@ class _Account:
 
 
 def _agrees(plan: RunRow, segment: SegmentRow) -> bool:
-    """Whether the plan's mixture is that of the stretch. What an attempt fed beyond its last checkpoint is
-    written down by the next one: earlier releases drew the last stretch over the beginnings of mixtures
-    there, so those say nothing."""
+    """Whether the plan's mixture is that of the stretch."""
     if segment.weights is None:
         return True
     told = json.loads(segment.weights)
     mixtures = _mixtures(plan.plan)
-    sure = min(_last(segment) + 1, segment.last_checkpoint or 0)
-    starts = [step for step in mixtures if segment.first_step < step < sure]
+    starts = [step for step in mixtures if segment.first_step < step <= _last(segment)]
     begun = [step for step in mixtures if step <= segment.first_step]
     return all(_same(mixtures[step], told) for step in (*starts, *begun[-1:]))
 

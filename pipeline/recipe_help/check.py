@@ -127,14 +127,10 @@ def _position(
             return places[key]
         same = [place for place in places if re.sub(r"\[\d+\]", "", place) == key]
         if same:
-            quoted = [place for place in same if _quoted(_names(raw, place), message)]
+            quoted = [place for place in same if any(repr(name) in message for name in _names(raw, place))]
             return places[(quoted or same)[-1]]
         key = key[: max(key.rfind("."), key.rfind("["), 0)]
     return None
-
-
-def _quoted(names: list[str], message: str) -> bool:
-    return any(repr(name) in message for name in names)
 
 
 def _names(plain: Any, place: str) -> list[str]:

@@ -59,7 +59,7 @@ class BadRecords:
 
     def add(self, unit: ReadResult) -> None:
         """Count one unit's."""
-        num_unreadable = _num_unreadable(unit)
+        num_unreadable = sum(stretch.num_records for stretch in unit.unreadable)
         num = unit.num_records + num_unreadable
         self.num += num
         self.num_documents += unit.num_documents
@@ -89,10 +89,6 @@ class BadRecords:
 def num_raised(unit: ReadResult) -> int:
     """On how many documents of a unit a step raised."""
     return sum(count.num for count in unit.rejected if count.rule == error_rule(count.stage))
-
-
-def _num_unreadable(unit: ReadResult) -> int:
-    return sum(stretch.num_records for stretch in unit.unreadable)
 
 
 def check_bad_records(read_results: Sequence[ReadResult], allowed: float) -> None:

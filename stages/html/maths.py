@@ -21,7 +21,6 @@ from html import escape, unescape
 from typing import Final, NamedTuple
 
 from stages.html.mathml import latex_of_presentation
-from stages.html.maths_tags import next_tag
 
 _FRACTION_ENTITY: Final = re.compile("&(?i:frasl|#8260|#x2044);")
 _WRAPPING: Final = ("span", "div", "mjx-container")
@@ -51,6 +50,49 @@ def with_maths(html: str) -> str:
     return _PageRewriter(_FRACTION_ENTITY.sub("/", html).replace("\u2044", "/")).result()
 
 
+_PLAIN: Final = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
+"""Elements that hold plain text, up to their end tag."""
+_LOOKED_AT: Final = re.compile(
+    rf"<(?=[!DIMNSTXdimnstx])(?:!--|((?ai:(?:m:|mml:)?math|su[bp]|img|span|div|mjx-container|{'|'.join(_PLAIN)}))(?=[\s/>]))"
+)
+_END_OF_PLAIN: Final = {name: re.compile(rf"</(?ai:{name})(?=[\s/>])") for name in _PLAIN}
+_OF_WRAPPER: Final = 2_000
+"""Characters of a tag in which the classes of what is wrapped around a formula are looked for."""
+_UNQUOTED: Final = re.compile(r"""(?:[^>"']++|"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z))*+""")
+_NAMES_WRAPPER: Final = re.compile(r"(?ai:katex|mathjax|mjx|mwe-math)")
+_MAY_HOLD_TEX: Final = {"img": re.compile(r"(?ai:tex|mwe-math)"), "script": re.compile(r"(?ai:math/tex)")}
+
+
+def _next_tag(html: str, at: int) -> tuple[str, int, int] | None:
+    """The next start tag from `at` on that the rewriting looks at: its name in small letters, where its `<` is and
+    where its name ends. These are formulas, raised text, images that may show TeX, scripts that may be some,
+    `mjx-container`, and each `span` and `div` that may be wrapped around a formula by what its first 2,000 characters
+    name. No tag is in a comment, in another script, or in another element that holds plain text."""
+    while (found := _LOOKED_AT.search(html, at)) is not None:
+        (begin, end), name = found.span(), (found[1] or "").lower()
+        if not name:
+            close = html.find("-->", begin + 2)
+            at = len(html) if close < 0 else close + 3
+        elif name in ("span", "div"):
+            within = _UNQUOTED.match(html, end, end + _OF_WRAPPER)
+            assert within is not None, "it matches nothing, too"
+            named = _NAMES_WRAPPER.search(html, end, within.end() + len("mwe-math"))
+            if named is not None and named.start() < within.end():
+                return name, begin, end
+            at = end  # a tag may begin in its attributes
+        elif name == "img" or name in _PLAIN:
+            tag = _TAG_END.match(html, end)
+            at = len(html) if tag is None else tag.end()
+            if name in _MAY_HOLD_TEX and _MAY_HOLD_TEX[name].search(html, end, at):
+                return name, begin, end
+            if name != "img" and at < len(html):
+                closing = _END_OF_PLAIN[name].search(html, at)
+                at = len(html) if closing is None else closing.end()
+        else:
+            return name, begin, end
+    return None
+
+
 class _Wrapper(NamedTuple):
     """What is wrapped around a formula, and the text that takes its place; None: it is not known."""
 
@@ -74,7 +116,7 @@ class _PageRewriter:
     def result(self) -> str:
         """The page anew."""
         html, at = self._html, 0
-        while (found := next_tag(html, at)) is not None:
+        while (found := _next_tag(html, at)) is not None:
             name, begin, end_of_name = found
             if self._waiting and (
                 name not in (*_WRAPPING, "script") or html[self._waiting[-1].end : begin].strip()

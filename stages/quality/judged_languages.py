@@ -33,7 +33,7 @@ def _lack(table: QualityTable, language: str | None) -> Lack | None:
     """What the rules chosen need of a language and do not have of this one; None where they have all."""
     table = table_for(table, language)
     needs_words, at_white_space = _needs_words(table), _counts_at_white_space(table)
-    needs_stop_words = _needs_stop_words(table)
+    needs_stop_words = "gopher_quality" in table.rules and limits(table)["min_stop_words"] > 0
     needs_configuration = table.variant == "fineweb2" and bool(set(table.rules) - {"c4"} - OF_ANY_LANGUAGE)
     if language is None:
         needs_any = needs_words or at_white_space or needs_stop_words or needs_configuration
@@ -162,7 +162,3 @@ def _counts_at_white_space(table: QualityTable) -> bool:
     a line, and Gopher's rules but for datatrove's."""
     by_gopher = {"gopher_quality", "gopher_repetition"} & set(table.rules)
     return "c4" in table.rules or (measured_as(table.variant) != "datatrove" and bool(by_gopher))
-
-
-def _needs_stop_words(table: QualityTable) -> bool:
-    return "gopher_quality" in table.rules and limits(table)["min_stop_words"] > 0

@@ -233,10 +233,7 @@ def thresholds_by_language(table: QualityTable, name: str) -> dict[str, float]:
 
 def check_thresholds(table: QualityTable) -> None:
     """RecipeError for a rule set that is named twice, a share above 1, and a least number above the greatest,
-    in [quality] and in each [quality.language.NAME].
-
-    These are no bounds of the keys, since outputs of earlier releases keep such recipes and must stay
-    readable."""
+    in [quality] and in each [quality.language.NAME]."""
     _check_thresholds(table, limits(table), "quality")
     for label, own in table.language.items():
         _check_thresholds(own, limits(table, label), f"quality.language.{label}")

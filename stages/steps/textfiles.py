@@ -72,12 +72,6 @@ def json_lines(text: str, what: str) -> Iterator[tuple[int, object]]:
             raise RecipeError(f"{what} line {number} is not JSON: {error}") from error
 
 
-def list_lines(name: str) -> Iterator[str]:
-    """The entries of a list file: its lines, stripped, without empty ones and `#` comments."""
-    for _, entry in numbered_lines(name):
-        yield entry
-
-
 def numbered_lines(name: str, *, has_inner_comments: bool = True) -> Iterator[tuple[int, str]]:
     """The entries of a list file with the numbers, from 1, of their lines. Without inner comments a `#`
     begins one only at the very start of a line, as in lists of URLs. RecipeError for a table: its lines are no

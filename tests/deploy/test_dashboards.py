@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 SCRAPE = ROOT / "deploy" / "prometheus" / "scrape.yaml"
 ALERTS = SCRAPE.with_name("alerts.yaml")
+NODES = SCRAPE.with_name("nodes.yaml")
 METRIC = re.compile(r"\bray_[a-z0-9_]+")
 GROUPED = re.compile(r"by \(([^)]*)\) \((?:rate\()?(ray_[a-z0-9_]+)")
 
@@ -107,7 +108,33 @@ def write_rules(path: Path, rules: dict[str, str]) -> str:
 
 
 def test_prometheus_takes_the_alerts() -> None:
-    promtool("check", "rules", str(ALERTS))
+    promtool("check", "rules", str(ALERTS), str(NODES))
+
+
+def test_counters_of_both_exporters_raise_alerts_that_drain_the_node(tmp_path: Path) -> None:
+    raised = {
+        "GpuXid": ('DCGM_FI_DEV_XID_ERRORS{gpu="1",Hostname="n7"}', "0x3 79x10"),
+        "GpuSlowed": ('DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{gpu="1",Hostname="n7"}', "4x3 12x10"),
+        "SegmentsSentAgain": ('node_netstat_Tcp_RetransSegs{instance="n7:9100"}', "0x3 500x10"),
+        "MemoryErrorsCorrected": ('node_edac_correctable_errors_total{instance="n7:9100"}', "0x3 90+30x10"),
+    }
+    sent = {"series": 'node_netstat_Tcp_OutSegs{instance="n7:9100"}', "values": "0+100x13"}
+    tests = [
+        {
+            "expr": f'count(ALERTS{{alertname="{name}", alertstate="firing", drain="node"}})',
+            "eval_time": when,
+            "exp_samples": found,
+        }
+        for name in raised
+        for when, found in (("2m", []), ("8m", [{"labels": "{}", "value": 1}]))
+    ]
+    series = [{"series": name, "values": values} for name, values in raised.values()]
+    told = {
+        "rule_files": [str(NODES)],
+        "tests": [{"interval": "1m", "input_series": [*series, sent], "promql_expr_test": tests}],
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(told))
+    promtool("test", "rules", str(tmp_path / "test.yaml"))
 
 
 def test_a_slow_rank_raises_an_alert_that_names_it_until_it_has_caught_up(tmp_path: Path) -> None:

@@ -272,6 +272,7 @@ def test_what_was_purged_is_gone_from_every_way_in(crawl: Path, tmp_path: Path) 
     was = before.text(beside), before.tokens(beside).tolist()
     opened = [sluice.open_output(out) for _ in range(3)]
     plan = sluice.purge(out, docs=[doc_id])
+    assert sluice.purge(out, docs=doc_id).documents == plan.documents, "one id is no list of characters"
     assert doc_id in [each.doc_id for each in plan.documents] and sluice.verify(out).purges == ()
     with pytest.raises(ValueError, match="reason is empty"):
         plan.apply(reason=" ", by="me")
@@ -411,5 +412,5 @@ def test_an_export_is_recorded_and_found_done(output: sluice.Output, tmp_path: P
     assert done.row.num_documents == sum(part.num_rows for part in output.index.dedup)
     again = sluice.export(output.url, str(tmp_path / "copy"), format="jsonl", address="none")
     assert again.was_done and not done.was_done
-    with pytest.raises(sluice.RecipeError, match="--format docx: expected one of"):
+    with pytest.raises(sluice.RecipeError, match="`format` docx: expected one of"):
         sluice.export(output.url, str(tmp_path / "other"), format="docx")

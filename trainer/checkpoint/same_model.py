@@ -7,23 +7,21 @@ ones."""
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Final
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, split
+from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Position, read_position
 from trainer.model.description import ModelConfig
-from trainer.model.families import from_hugging_face
 
 MODEL_CARD: Final = "model.json"
 """What a run's output says about its model (`trainer/huggingface/model_card.py`)."""
 _ROTARY: Final = ("rotary",)
 
 
-def check_resumed(position: Position, output: Folder, config: ModelConfig) -> None:
+def check_resumed(position: Position, config: ModelConfig) -> None:
     """RecipeError where the run's checkpoint at `position` was saved of another model than `config`."""
-    differing = _differing(config, _recorded(position, output))
+    differing = _differing(config, position.model)
     if differing:
         raise RecipeError(
             f"train.model: {'; '.join(differing.values())}. A run keeps its model: name that one, or give a"
@@ -35,10 +33,7 @@ def check_resumed(position: Position, output: Folder, config: ModelConfig) -> No
 def check_begun_from(checkpoint: Folder, config: ModelConfig) -> list[str]:
     """RecipeError where another run's checkpoint holds another model than `config`; a line for each
     difference in the rotary positions alone, which a run over longer sequences may change."""
-    # A checkpoint of an earlier release lies in its run's <output>/checkpoints unless train.checkpoint.path
-    # was set.
-    above, _ = split(checkpoint.url)
-    differing = _differing(config, _recorded(read_position(checkpoint), split(above.url)[0]))
+    differing = _differing(config, read_position(checkpoint).model)
     refused = [line for name, line in differing.items() if name not in _ROTARY]
     if refused:
         raise RecipeError(
@@ -52,18 +47,8 @@ def check_begun_from(checkpoint: Folder, config: ModelConfig) -> list[str]:
     ]
 
 
-def _recorded(position: Position, output: Folder) -> ModelConfig | None:
-    """None where neither the checkpoint nor its run's output says it: earlier releases wrote it to the output
-    only."""
-    if position.model is not None or not output.exists(MODEL_CARD):
-        return position.model
-    return from_hugging_face(json.loads(output.read(MODEL_CARD))["config"], where=output.at(MODEL_CARD))
-
-
-def _differing(config: ModelConfig, recorded: ModelConfig | None) -> dict[str, str]:
+def _differing(config: ModelConfig, recorded: ModelConfig) -> dict[str, str]:
     """By the name of each field that is another: a sentence."""
-    if recorded is None:
-        return {}
     found = {}
     for field in dataclasses.fields(ModelConfig):
         ours, theirs = getattr(config, field.name), getattr(recorded, field.name)

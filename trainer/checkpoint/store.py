@@ -71,19 +71,17 @@ class LoweredRate(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the
-    order's. `skipped_in_row`: the last steps, where they were skipped in a row; `lowered`: stretches of steps
-    whose learning rate is lowered; of checkpoints of earlier releases as far as they say it. `model`: the one
-    that was saved, None in theirs."""
+    order's. `model`: the one that was saved; `skipped_in_row`: the last steps, where they were skipped in a
+    row; `lowered`: stretches of steps whose learning rate is lowered."""
 
     step: int
     attempt: int
     plan_fingerprint: str
     order_version: int
+    model: ModelConfig
     world_size: int = 1
-    num_skipped_in_row: int = 0
     skipped_in_row: tuple[int, ...] = ()
     lowered: tuple[LoweredRate, ...] = ()
-    model: ModelConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +274,7 @@ def _canonical(row: Mapping[str, Any]) -> bytes:
 
 def _digest(row: Mapping[str, Any]) -> str:
     """Of what complete.json says, which stands in it too: no hash of another file covers it."""
-    return content_hash(_canonical({name: value for name, value in row.items() if name != "digest"})).hex()
+    return content_hash(_canonical(row)).hex()
 
 
 def read_position(folder: Folder) -> Position:
@@ -289,9 +287,10 @@ def _record(folder: Folder) -> tuple[Position, dict[str, Any]]:
     """What complete.json says: the position, and [bytes, hash] of each file that was published."""
     try:
         row = json.loads(_reading(folder, COMPLETE, folder.read))
-        if row.get("digest", _digest(row)) != _digest(row):
+        if row.pop("digest") != _digest(row):
             raise ValueError("its digest is another")
-        position, files = _position(row), row.get("files", {})
+        files = row.pop("files")
+        position = _position(row)
         if not all(type(size) is int and type(hash_) is str for size, hash_ in files.values()):
             raise ValueError("it does not list files")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -306,17 +305,12 @@ def _record(folder: Folder) -> tuple[Position, dict[str, Any]]:
 
 
 def _position(row: Mapping[str, Any]) -> Position:
-    later = ("model", "skipped_in_row", "lowered")
-    names = [field.name for field in dataclasses.fields(Position) if field.name not in later]
-    in_row, step = row["num_skipped_in_row"], row["step"]
-    if not all(type(row[name]) is int for name in ("step", "attempt", "world_size", "num_skipped_in_row")):
+    if not all(type(row[name]) is int for name in ("step", "attempt", "world_size")):
         raise ValueError("it has no numbers of step and attempt")
-    return Position(
-        **{name: row[name] for name in names},
-        skipped_in_row=tuple(row.get("skipped_in_row", range(step - in_row, step))),
-        lowered=tuple(LoweredRate(*window) for window in row.get("lowered", ())),
-        model=None if row.get("model") is None else ModelConfig.from_json(row["model"]),
-    )
+    lowered = tuple(LoweredRate(*window) for window in row["lowered"])
+    model = ModelConfig.from_json(row["model"])
+    own = {"skipped_in_row": tuple(row["skipped_in_row"]), "lowered": lowered, "model": model}
+    return Position(**{**row, **own})
 
 
 def check_sizes(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:

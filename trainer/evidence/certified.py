@@ -59,7 +59,7 @@ def open_certified(
     is recorded."""
     run = owner_of(output)
     if run is None:
-        raise RecipeError(f"{output.url} is not the output of a training run (train.output) of this release")
+        raise RecipeError(f"{output.url} is not the output of a training run (train.output)")
     folder = Folder(read_card(output).checkpoints)
     found = checkpoints_of(output)
     chosen = [entry for entry in found if checkpoint in (None, entry.name)]

@@ -22,10 +22,10 @@ def recorded_line(output: Folder, checkpoint: Checkpoint) -> list[tuple[Attempt,
     return [(known[number], end) for number, end in reversed(line) if number in known]
 
 
-def first_setup(output: Folder, checkpoint: Checkpoint) -> tuple[Setup | None, int]:
-    """The setup of the attempt that the line to a checkpoint began with, and its number."""
+def first_setup(output: Folder, checkpoint: Checkpoint) -> Setup | None:
+    """The setup of the attempt that the line to a checkpoint began with."""
     first, _ = line_of_attempts(attempts(output), checkpoint.attempt, checkpoint.step)[-1]
-    return read_setup(output, first), first
+    return read_setup(output, first)
 
 
 def chain_of(output: Folder, checkpoint: Checkpoint) -> list[ChainLink]:
@@ -65,17 +65,14 @@ def chain_of(output: Folder, checkpoint: Checkpoint) -> list[ChainLink]:
 def inexact(chain: Sequence[ChainLink]) -> list[str]:
     """Why the weights that chains of attempts lead to may differ in their last bits from those of a run that
     never read the documents."""
-    known = [link for link in chain if link["layout"] is not None]
     reasons = []
-    if len(known) < len(chain):
-        reasons.append("the layout of attempts of an earlier release is not recorded")
-    if any(link["layout"] != known[0]["layout"] for link in known):
+    if any(link["layout"] != chain[0]["layout"] for link in chain):
         reasons.append("attempts had different layouts, which add in another order")
     changes = dict.fromkeys(change for link in chain for change in link["recipe_changes"] or ())
     if changes:
         reasons.append(f"the recipe changed on the way: {'; '.join(changes)}")
-    if any(link["versions"] != known[0]["versions"] for link in known):
+    if any(link["versions"] != chain[0]["versions"] for link in chain):
         reasons.append("attempts ran on different versions of the libraries")
-    if any(link["device"] != "cpu" for link in known):
+    if any(link["device"] != "cpu" for link in chain):
         reasons.append("on a GPU some kernels add in an order that differs from run to run")
     return reasons

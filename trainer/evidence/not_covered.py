@@ -12,7 +12,6 @@ from lineage.trace.exposure import TrainingRun
 from trainer.attempts import attempts
 from trainer.checkpoint.store import DAMAGED, SET_ASIDE, checkpoints_set_aside, damaged_checkpoints
 from trainer.evidence.certified import CertifiedCheckpoint
-from trainer.evidence.chain import first_setup
 from trainer.evidence.origin import init_from
 from trainer.evidence.rows import Gap
 from trainer.huggingface.exported import exported_checkpoints
@@ -23,11 +22,6 @@ from trainer.recovery.readings import PurgedOutput, as_of, readings
 def not_covered(certified: CertifiedCheckpoint) -> Iterator[Gap]:
     """What else may hold the documents, each with its kind: found in records, or said to be recorded
     nowhere."""
-    setup, first = first_setup(certified.output, certified.checkpoint)
-    if setup is None:
-        yield _gap(
-            "init_from", f"attempt {first}", "of an earlier release, which did not record what it began with"
-        )
     for link in init_from(certified):
         if link["readings"]:
             yield _gap(
@@ -69,7 +63,7 @@ def _in_run(run: TrainingRun, purged: PurgedOutput, certified: CertifiedCheckpoi
         # What the copy holds is what its checkpoint held then, whatever the run has undone since.
         there = as_of(run, certified.begun, exported.attempt, exported.step)
         if num := sum(exposure.applied for _, exposure in readings(there, purged)):
-            what = f"checkpoint of step {exported.step}, exported {exported.at}; it read it {num} times"
+            what = f"{exported.described}, exported {exported.at}; it read it {num} times"
             yield _gap("export", exported.place, what)
     undone: dict[int, int] = {}
     for _, exposure in readings(run, purged):

@@ -65,7 +65,7 @@ class Link:
 def links(certified: CertifiedCheckpoint) -> Iterator[Link]:
     """The weights that the run began with, and those that their run began with, as far as that is
     recorded."""
-    setup, _ = first_setup(certified.output, certified.checkpoint)
+    setup = first_setup(certified.output, certified.checkpoint)
     origin = None if setup is None else setup.origin
     seen: set[tuple[str, int | None]] = set()
     while origin is not None:
@@ -81,7 +81,7 @@ def links(certified: CertifiedCheckpoint) -> Iterator[Link]:
             yield Link(origin=origin, why_unknown=why)
             return
         made = Checkpoint(name=origin.url, step=origin.step, attempt=origin.attempt)
-        setup, _ = first_setup(theirs, made)
+        setup = first_setup(theirs, made)
         unknown = None if setup is not None else f"what {origin.output} began with is not recorded"
         yield Link(origin=origin, made_by=(theirs, origin.run, made), why_unknown=unknown)
         origin = None if setup is None else setup.origin

@@ -16,8 +16,8 @@ from trainer.evidence.observed import ObserveRequest
 from trainer.evidence.origin import origin_of
 from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.options import TrainRecipe
-from trainer.provenance.facts import FactLog, SegmentFact, owner_of
-from trainer.provenance.setup import Setup, located_at, make_setup, read_recipe, read_setup
+from trainer.provenance.facts import FactLog, SegmentFact, refuse_no_run
+from trainer.provenance.setup import Setup, layout_of, located_at, read_recipe, read_setup, versions
 from trainer.telemetry.metrics_file import read_reports
 from trainer.telemetry.step_report import StepReport
 
@@ -34,7 +34,7 @@ class ReplayedStep:
 
     output: Folder
     recipe: TrainRecipe
-    setup: Setup | None
+    setup: Setup
     attempt: int
     step: int
     checkpoint: Checkpoint | None
@@ -54,24 +54,17 @@ class ReplayedStep:
     @property
     def request(self) -> ObserveRequest:
         """What a replay is asked for."""
-        hardware = None if self.setup is None else self.setup.hardware
         return ObserveRequest(
             checkpoint=None if self.checkpoint is None else self.checkpoint.name,
             step=self.step,
-            num_threads=0 if hardware is None else hardware.num_threads,
+            num_threads=self.setup.hardware.num_threads,
         )
 
 
-def step_to_replay(
-    output: Folder, step: int, recipe: TrainRecipe | None = None, *, most: int | None = None
-) -> ReplayedStep:
-    """A step that a run has done. `recipe`: the run's, where its attempts recorded none; `most`: the steps that
-    the checkpoint before it may have, None: any.
-
-    RecipeError where it is no run's output, the step is not recorded, or the recipe is not known."""
-    run = owner_of(output)
-    if run is None:
-        raise RecipeError(f"{output.url} is not the output of a training run (train.output) of this release")
+def step_to_replay(output: Folder, step: int, *, most: int | None = None) -> ReplayedStep:
+    """A step that a run has done. `most`: the steps that the checkpoint before it may have, None: any. RecipeError
+    where it is no run's output, the step is not recorded, or how it was set up is not known."""
+    refuse_no_run(output)
     reports = read_reports(output)
     done = {report.step: report for report in reports if report.skipped != "listed"}
     if step not in done:
@@ -81,21 +74,15 @@ def step_to_replay(
         why = "the run left it out (train.skip), so it was never done" if listed else there
         raise RecipeError(f"--step {step}: {why}, in metrics.jsonl of {output.url}")
     attempt = done[step].attempt
-    known = read_recipe(output, attempt) or recipe
-    if known is None:
+    known, setup = read_recipe(output, attempt), read_setup(output, attempt)
+    if known is None or setup is None:
         raise RecipeError(
-            f"attempt {attempt} of {output.url} is of an earlier release and recorded no recipe: name it with"
-            f" --recipe"
-        )
-    if known.run.name != run:
-        raise RecipeError(
-            f"--recipe is of the run {known.run.name!r}, and {output.url} holds the run {run!r}"
+            f"the recipe or the setup of attempt {attempt} is no more in {output.at('attempts')}"
         )
     folder = Folder(read_card(output).checkpoints)
     known = located_at(known, output, folder)
     chosen = newest_with_files(folder, checkpoints_of(output), step if most is None else most)
     first = 0 if chosen is None else chosen.step
-    setup = read_setup(output, attempt)
     recorded = {number: report for number, report in done.items() if first <= number <= step}
     return ReplayedStep(
         output=output,
@@ -113,7 +100,7 @@ def step_to_replay(
 def _changed(
     output: Folder,
     recipe: TrainRecipe,
-    setup: Setup | None,
+    setup: Setup,
     recorded: Mapping[int, StepReport],
     *,
     from_first: bool,
@@ -136,14 +123,11 @@ def _changed(
         }
         if read - {content}:
             yield f"{out} has another content than these steps read, as after a purge"
-    if setup is None:
-        yield "with which versions and in which layout the step was done is not recorded"
-        return
     if from_first and setup.origin is not None and origin_of(setup.origin.url).digest != setup.origin.digest:
         yield f"{setup.origin.url} holds other weights than the run began with"
-    ours = make_setup(recipe, setup.device, None)
+    now_of = versions()
     for name, was in setup.versions.items():
-        if ours.versions.get(name) != was:
-            yield f"{name} is {ours.versions.get(name)} and was {was}"
-    if ours.layout != setup.layout:
+        if now_of.get(name) != was:
+            yield f"{name} is {now_of.get(name)} and was {was}"
+    if layout_of(recipe) != setup.layout:
         yield "the layout is another"

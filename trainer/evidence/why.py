@@ -8,7 +8,7 @@ differs name the ranks that had them. No torch here: the replay comes as a funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from trainer.checkpoint.store import CheckpointError
@@ -17,7 +17,7 @@ from trainer.evidence.documents import DocumentInStep, RowInStep, rows_and_docum
 from trainer.evidence.observed import ReplayResult
 from trainer.evidence.replayed_step import ReplayedStep, step_to_replay
 from trainer.evidence.verdict import Verdict, first_differing, judge
-from trainer.provenance.setup import Hardware, Setup
+from trainer.provenance.setup import Hardware
 
 Replay = Callable[[ReplayedStep], tuple[ReplayResult, Hardware]]
 """Does the steps again on the run's layout: what was seen, and what computed it."""
@@ -62,8 +62,10 @@ def explain_step(asked: ReplayedStep, replay: Replay) -> WhyStep:
                 raise
             damaged.append(str(error))
             most = asked.checkpoint.step - 1
-            asked = step_to_replay(asked.output, asked.step, asked.recipe, most=most)
-    changed = [*asked.changed, *_other_hardware(asked.setup, hardware)]
+            asked = step_to_replay(asked.output, asked.step, most=most)
+    changed, was = [*asked.changed], asked.setup.hardware
+    if was.name != hardware.name:
+        changed.append(f"this replay ran on {hardware.name}, the run on {was.name}")
     differing = first_differing(asked, first)
     second = None if differing is None else replay(asked)[0]
     verdict = judge(asked, first, second, differing, changed)
@@ -91,9 +93,3 @@ def explain_step(asked: ReplayedStep, replay: Replay) -> WhyStep:
         rows=rows,
         documents=documents,
     )
-
-
-def _other_hardware(setup: Setup | None, now: Hardware) -> Iterator[str]:
-    was = None if setup is None else setup.hardware
-    if was is not None and was.name != now.name:
-        yield f"this replay ran on {now.name}, the run on {was.name}"

@@ -1,2 +1,2 @@
-"""Whether the machines of a run are sound: probe (known sums on each device), signs (what kernel and GPUs
-count), replicas (weights compared), check (the loop's call of all three)."""
+"""Whether the machines of a run are sound: probe (known sums on each device), signs (alerts on their
+nodes), replicas (weights compared), check (the loop's call of all three)."""

@@ -4,8 +4,7 @@ steps."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.health.probe import judge, probe
+from trainer.health.probe import Probe, judge, probe
 from trainer.health.replicas import OddReplica, Replicas
-from trainer.health.signs import SignReader, open_nvml
+from trainer.health.signs import Sign, SignReader, names_of_this_node
 from trainer.options import TrainTable
 from trainer.processes.heard import of_every_rank
 from trainer.recovery.repeats import TrainingStoppedError
@@ -39,7 +38,10 @@ class Health:
         self._device, self._control, self._state = device, control, state
         self._folder = None if output.is_remote else output.url
         self._host = socket.gethostname()
-        self._signs = SignReader(nvml=open_nvml()) if self._every else None
+        self._names = names_of_this_node()
+        # One process asks: ten thousand at once would be too many for a Prometheus.
+        asks = self._every and table.health.prometheus is not None and dist.get_rank() == 0
+        self._signs = SignReader(str(table.health.prometheus)) if asks else None
         self._replicas: Replicas | None = None
 
     def start(self) -> list[Symptom]:
@@ -64,18 +66,17 @@ class Health:
         return found
 
     def _look(self) -> list[Symptom]:
-        assert self._signs is not None
         mine = probe(self._device, self._host, self._folder)
-        signs = [(sign.what, sign.count) for sign in self._signs.read()]
-        every = of_every_rank((mine, signs), self._control)
-        found = judge([each for each, _ in every])
+        signs = [] if self._signs is None else self._signs.read()
+        every = of_every_rank((mine, self._names, signs), self._control)
+        found = judge([each for each, _, _ in every])
         corrupt = [symptom for symptom in found if symptom.kind == "corrupt"]
         if corrupt:
             raise TrainingStoppedError(
                 f"{'; '.join(symptom.text for symptom in corrupt)}. Take its node out and make the same call"
                 " again: it goes on from the newest checkpoint"
             )
-        return [*found, *_of_nodes(every)]
+        return [*found, *_of_nodes([(each, names) for each, names, _ in every], every[0][2])]
 
     def _compare(self, steps: int) -> list[Symptom]:
         assert self._replicas is not None
@@ -97,17 +98,17 @@ class Health:
         ]
 
 
-def _of_nodes(every: list[Any]) -> list[Symptom]:
-    """The signs, each of a node once: its ranks all read the same counters."""
-    by_host: dict[str, tuple[int, dict[str, int]]] = {}
-    for mine, signs in every:
-        _, known = by_host.setdefault(mine.host, (mine.rank, {}))
-        for what, count in signs:
-            known[what] = max(known.get(what, 0), count)
+def _of_nodes(every: Sequence[tuple[Probe, set[str]]], signs: Sequence[Sign]) -> list[Symptom]:
+    """The signs of nodes on which this run has a rank, each for the first of them."""
+    first: dict[str, Probe] = {}
+    for mine, names in reversed(every):
+        first |= dict.fromkeys(names, mine)
     return [
-        Symptom(rank=rank, kind="sign", text=f"rank {rank} ({host}) shows a sign: {count:,} {what}")
-        for host, (rank, known) in by_host.items()
-        for what, count in known.items()
+        Symptom(
+            rank=found.rank, kind="sign", text=f"rank {found.rank} ({found.host}) shows a sign: {sign.what}"
+        )
+        for sign in signs
+        if (found := first.get(sign.node)) is not None
     ]
 
 

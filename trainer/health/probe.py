@@ -33,7 +33,7 @@ _LEAST_MEMORY_SHARE: Final = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What a rank found of itself. `wrong_product`: elements that are not what they must be; seconds are the
+    """What a rank found of itself. `wrong_product`: elements that are not what they must be; `product_seconds`: the
     median of some repeats; shares of the disk of the output and of host memory that are free (None: not
     known)."""
 
@@ -42,7 +42,6 @@ class Probe:
     wrong_products: int
     wrong_sums: int
     product_seconds: float
-    collective_seconds: float
     free_disk: float | None
     free_memory: float | None
 
@@ -58,13 +57,11 @@ def probe(device: torch.device, host: str, folder: str | None) -> Probe:
         _settle(device)
         seconds.append(time.perf_counter() - began)
         wrong = max(wrong, wrong_elements(found, expected))
-    waits, wrong_sums = [], 0
+    wrong_sums = 0
     for _ in range(_REPEATS):
         numbers = torch.arange(_COLLECTIVE, dtype=torch.float32, device=device) % 64 + dist.get_rank()
-        began = time.perf_counter()
         dist.all_reduce(numbers)
         _settle(device)
-        waits.append(time.perf_counter() - began)
         wrong_sums = max(wrong_sums, wrong_elements(numbers, _known_sum(device)))
     return Probe(
         rank=dist.get_rank(),
@@ -72,7 +69,6 @@ def probe(device: torch.device, host: str, folder: str | None) -> Probe:
         wrong_products=wrong,
         wrong_sums=wrong_sums,
         product_seconds=statistics.median(seconds),
-        collective_seconds=statistics.median(waits),
         free_disk=_free_disk(folder),
         free_memory=_free_memory(),
     )

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -178,9 +178,11 @@ class Ablation:
         )
 
 
-def open_ablation(recipe: TrainRecipe, compare: CompareFile | None = None) -> Ablation:
-    """The ablation of a training recipe with `[mix]`; `compare` is that of `preflight.check_run`. RecipeError
-    where the recipe asks for what cannot be."""
+def open_ablation(
+    recipe: TrainRecipe, compare: CompareFile | None = None, say: Callable[[str], None] = lambda line: None
+) -> Ablation:
+    """The ablation of a training recipe with `[mix]`; `compare` is that of `preflight.check_run`, and `say` takes what
+    it tells of the tokenizers. RecipeError where the recipe asks for what cannot be."""
     if recipe.mix is None:
         raise RecipeError("the recipe has no [mix]: add at least an empty one, its keys have defaults")
     check_outside("train.output", recipe.train.output, is_folder=True)
@@ -210,7 +212,8 @@ def open_ablation(recipe: TrainRecipe, compare: CompareFile | None = None) -> Ab
             check_first_weights(recipe.train, config)
         except RecipeError as error:
             raise RecipeError(f"mix.proxy.model = {recipe.mix.proxy.model!r}: {error}") from error
-        check_first_tokenizer(recipe.train, corpus, compare)
+        for line in check_first_tokenizer(recipe.train, corpus, compare):
+            say(line)
     return ablation
 
 
@@ -265,7 +268,7 @@ def is_designed(ablation: Ablation) -> bool:
     if not folder.exists(_DESIGN):
         return False
     held, run = json.loads(folder.read(_DESIGN)), ablation.recipe.run.name
-    if held.get("run", run) != run:  # earlier releases did not write it down; it is in the fingerprint too
+    if held["run"] != run:
         raise RecipeError(
             f"run.name = {run!r}: {folder.at(_DESIGN)} is of the run {held['run']!r}: give that run.name to"
             " go on with it, or another train.output to begin a run",
@@ -285,8 +288,6 @@ def is_designed(ablation: Ablation) -> bool:
 
 def _changed(ablation: Ablation, held: Mapping[str, Any]) -> str:
     """In what the design that is held differs."""
-    if "recipe" not in held:  # earlier releases did not write it down
-        return "the recipe, [mix] or the data changed since"
     found = differing(json.loads(json.dumps(_shaping_keys(ablation))), held["recipe"])
     if tuple(held["order_fingerprints"]) != ablation.order_fingerprints:
         found.append("train.data holds other tokens than it did")

@@ -24,7 +24,7 @@ from lineage.storage.lock import hold
 from lineage.store import delta as store
 from lineage.store.checksum_update import is_covered, update_table_checksums
 from lineage.store.tables import SCHEMAS
-from trainer.attempts import attempts, check_fence
+from trainer.attempts import check_fence
 from trainer.data.corpus import CorpusOutput
 from trainer.order import ORDER_VERSION, OrderPlan
 
@@ -218,34 +218,23 @@ def claim_output(run: str, output: Folder) -> None:
 def check_output(run: str, output: Folder) -> None:
     """RecipeError where the output is another run's: this one would go on from its weights, and what either
     read would be told of one of them only."""
-    owners = _owners(output)
-    if owners and run not in owners:
-        names = " and ".join(map(repr, owners))
+    if (owner := owner_of(output)) not in (None, run):
         raise RecipeError(
-            f"run.name = {run!r}: train.output = {output.url!r} holds the run {names}: give that run.name to"
+            f"run.name = {run!r}: train.output = {output.url!r} holds the run {owner!r}: give that run.name to"
             " go on with it, or another train.output to begin a run",
             "run.name",
         )
 
 
 def owner_of(output: Folder) -> str | None:
-    """The name of the run that an output is of; None where it says none, or several."""
-    owners = _owners(output)
-    return owners[0] if len(owners) == 1 else None
+    """The name of the run that claimed an output; None where none has."""
+    return str(json.loads(output.read(_OWNER))["run"]) if output.exists(_OWNER) else None
 
 
 def refuse_no_run(output: Folder) -> None:
     """RecipeError where a folder is the output of no training run; asked before anything loads torch."""
-    if owner_of(output) is None and not attempts(output):
-        raise RecipeError(f"{output.url} is not the output of a training run (train.output) of this release")
-
-
-def _owners(output: Folder) -> tuple[str, ...]:
-    """The run that claimed the output. Earlier releases wrote down no such claim, and let runs of several
-    names go on from one another: there each that the facts name."""
-    if output.exists(_OWNER):
-        return (json.loads(output.read(_OWNER))["run"],)
-    return tuple(dict.fromkeys(fact.run for _, fact in FactLog(output).facts() if isinstance(fact, RunFact)))
+    if owner_of(output) is None:
+        raise RecipeError(f"{output.url} is not the output of a training run (train.output)")
 
 
 def recorded_places(output: Folder) -> tuple[str, ...]:
@@ -277,7 +266,10 @@ def _way_out(output: Folder, recorded: str) -> str:
         return "give this run another run.name"
     if Folder(recorded).exists(FACTS_FILE):
         return f"it is a copy of that one, which alone can go on; train into {recorded}"
-    return f"it was moved from there; make {recorded} a link to it, and name that as train.output"
+    return (
+        f"it was moved from there, and a run goes on at the one place where trace and purge look for what it read;"
+        f" make {recorded} a link to it, and name that as train.output"
+    )
 
 
 def commit(log: FactLog, outputs: Sequence[CorpusOutput]) -> bool:
@@ -309,7 +301,7 @@ def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
         if isinstance(fact, SegmentFact):
             table, row = "training_segments", segment_row(number, fact)
         else:
-            table, row = "cache_sweeps", _sweep_row(fact)
+            table, row = "cache_sweeps", {name: getattr(fact, name) for name in SCHEMAS["cache_sweeps"].names}
         rows = pa.Table.from_pylist([row], SCHEMAS[table])
         added |= store.append(out, table, rows, f"{fact.run}:{table}:{number}")
     return added
@@ -341,7 +333,3 @@ def segment_row(number: int, fact: SegmentFact) -> dict[str, object]:
     }
     weights = json.dumps(dict(fact.weights), sort_keys=True)
     return {**row, "fact": number, "weights": weights, "skipped_steps": json.dumps(list(fact.skipped_steps))}
-
-
-def _sweep_row(fact: SweepFact) -> dict[str, object]:
-    return {name: getattr(fact, name) for name in SCHEMAS["cache_sweeps"].names}

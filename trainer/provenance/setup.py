@@ -28,11 +28,6 @@ from trainer.options import TrainRecipe
 
 _RECORD: Final = re.compile(r"\d{5,}\.toml")
 _PACKAGES: Final = ("sluice", "torch", "numpy")
-_NOT_DECIDING: Final = (
-    "plan", "ray", "mix", "train.cache", "train.recorder", "train.recovery", "train.health", "train.resources",
-    "train.stragglers", "train.faults.watchdog_seconds",
-)  # fmt: skip
-"""Tables and keys of a recipe that decide no bit of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,26 +57,38 @@ class Hardware:
 class Setup:
     """What an attempt was started with. `layout`: what the order of additions hangs on; `origin`: None where
     it began with the seed's weights, or went on from a checkpoint; `benchmarks`: against which the data was
-    checked, by the output read; `hardware`: what computed. These two are None for an attempt of an earlier
-    release. `on_ray`: whether Ray ran its processes."""
+    checked, by the output read; `hardware`: what computed; `on_ray`: whether Ray ran its processes."""
 
     recipe_hash: str
     seed: int
     layout: Mapping[str, Any]
     device: str
     versions: Mapping[str, str]
-    origin: Origin | None = None
-    benchmarks: Mapping[str, Sequence[CheckedAgainst]] | None = None
-    hardware: Hardware | None = None
-    on_ray: bool = True
+    origin: Origin | None
+    benchmarks: Mapping[str, Sequence[CheckedAgainst]]
+    hardware: Hardware
+    on_ray: bool
 
 
-def make_setup(
-    recipe: TrainRecipe, device: str, origin: Origin | None, hardware: Hardware | None = None
-) -> Setup:
+def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None, hardware: Hardware) -> Setup:
     """The setup of an attempt that begins now."""
+    return Setup(
+        recipe_hash=recipe_hash(recipe),
+        seed=recipe.seed,
+        layout=layout_of(recipe),
+        device=device,
+        versions=versions(),
+        origin=origin,
+        benchmarks={data.out: checked_against(Folder(data.out)) for data in recipe.train.outs},
+        hardware=hardware,
+        on_ray="ray" in sys.modules and sys.modules["ray"].is_initialized(),
+    )
+
+
+def layout_of(recipe: TrainRecipe) -> dict[str, Any]:
+    """What the order of additions depends on."""
     table = recipe.train
-    layout = dataclasses.asdict(table.mesh) | {
+    return dataclasses.asdict(table.mesh) | {
         "zero": table.zero,
         "micro_batch": table.micro_batch,
         "dtype": table.dtype,
@@ -89,17 +96,11 @@ def make_setup(
         "activation_checkpointing": table.activation_checkpointing,
         "schedule": table.pipeline.schedule if table.mesh.pp > 1 else None,
     }
-    return Setup(
-        recipe_hash=recipe_hash(recipe),
-        seed=recipe.seed,
-        layout=layout,
-        device=device,
-        versions={name: _version(name) for name in _PACKAGES},
-        origin=origin,
-        benchmarks={data.out: checked_against(Folder(data.out)) for data in table.outs},
-        hardware=hardware,
-        on_ray="ray" in sys.modules and sys.modules["ray"].is_initialized(),
-    )
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide what a step computes."""
+    return {name: _version(name) for name in _PACKAGES}
 
 
 def recipe_hash(recipe: TrainRecipe) -> str:
@@ -118,18 +119,15 @@ def record_setup(output: Folder, attempt: int, setup: Setup, recipe: TrainRecipe
 
 
 def read_setup(output: Folder, attempt: int) -> Setup | None:
-    """None for an attempt of an earlier release, which wrote none. RecipeError, which names the file, for
-    what this release did not write."""
+    """None where the attempt recorded none. RecipeError, which names the file, for what this release did not
+    write."""
     if not output.exists(_name(attempt)):
         return None
     try:
         row = json.loads(output.read(_name(attempt)))
-        told = row.get("benchmarks")
-        benchmarks = (
-            None if told is None else {out: tuple(map(_benchmark, found)) for out, found in told.items()}
-        )
+        benchmarks = {out: tuple(map(_benchmark, found)) for out, found in row["benchmarks"].items()}
         origin = None if row["origin"] is None else Origin(**row["origin"])
-        hardware = None if row.get("hardware") is None else Hardware(**row["hardware"])
+        hardware = Hardware(**row["hardware"])
         return Setup(**{**row, "origin": origin, "benchmarks": benchmarks, "hardware": hardware})
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecipeError(
@@ -137,27 +135,10 @@ def read_setup(output: Folder, attempt: int) -> Setup | None:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedRecipe:
-    """The recipe of an attempt of the run at an output, as if it named that output: it may be a copy, or have
-    been moved, since the recipe was recorded. `passed_over`: the keys in its file that this release does
-    not know and that decide no bit of a step: with them no call can be made by the file as it is."""
-
-    recipe: TrainRecipe
-    passed_over: tuple[str, ...]
-
-
 def read_recipe(output: Folder, attempt: int) -> TrainRecipe | None:
-    """The recipe of an attempt; None and errors as of `recorded_recipe`."""
-    recorded = recorded_recipe(output, attempt)
-    return None if recorded is None else recorded.recipe
-
-
-def recorded_recipe(output: Folder, attempt: int) -> RecordedRecipe | None:
-    """None for an attempt of an earlier release, which wrote none.
-
-    A key that another release knew and this one does not is passed over where no bit of a step hangs on it.
-    RecipeError, which names the file and the key, for any other, and for a file that is no recipe."""
+    """The recipe of an attempt of the run at an output, as if it named that output: it may be a copy, or have been
+    moved, since the recipe was recorded. None where the attempt recorded none. RecipeError, which names the file
+    and the key, for a key that this release does not know, and for a file that is no recipe."""
     if not output.exists(_recipe_name(attempt)):
         return None
     where = recipe_place(output, attempt)
@@ -165,22 +146,14 @@ def recorded_recipe(output: Folder, attempt: int) -> RecordedRecipe | None:
         raw = parse_toml(output.read(_recipe_name(attempt)).decode())
     except ValueError as error:  # of the decoding, of TOML, and RecipeError
         raise RecipeError(f"{where} cannot be read as TOML: {error}") from error
-    passed_over: list[str] = []
-    while True:
-        try:
-            recipe = located_at(parse_table(TrainRecipe, raw), output)
-            return RecordedRecipe(recipe=recipe, passed_over=tuple(passed_over))
-        except RecipeError as error:
-            faults = [error, *error.others]
-            deciding = next((fault for fault in faults if not _decides_nothing(fault.key)), None)
-            if deciding is not None or not all(_take(raw, fault.key) for fault in faults):
-                fault = error if deciding is None else deciding
-                raise RecipeError(
-                    f"{where} was recorded by another release of sluice, or changed since: {fault}. What its"
-                    f" steps compute may hang on that: use the release that recorded it",
-                    fault.key,
-                ) from error
-            passed_over += [str(fault.key) for fault in faults]
+    try:
+        return located_at(parse_table(TrainRecipe, raw), output)
+    except RecipeError as error:
+        raise RecipeError(
+            f"{where} was recorded by another release of sluice, or changed since: {error}. What its"
+            f" steps compute may depend on that: use the release that recorded it",
+            error.key,
+        ) from error
 
 
 def located_at(recipe: TrainRecipe, output: Folder, checkpoints: Folder | None = None) -> TrainRecipe:
@@ -217,20 +190,6 @@ def refuse_record_of_another(recipe: TrainRecipe, path: str) -> None:
 def recipe_place(output: Folder, attempt: int) -> str:
     """Where the recipe of an attempt lies."""
     return output.at(_recipe_name(attempt))
-
-
-def _decides_nothing(key: str | None) -> bool:
-    """Whether no bit of a step hangs on a key: where processes run and what watches them."""
-    return key is not None and any(key == table or key.startswith(f"{table}.") for table in _NOT_DECIDING)
-
-
-def _take(raw: dict[str, Any], key: str | None) -> bool:
-    """Take a key out of plain tables, with the whole list that it lies in; False where it is not there."""
-    *tables, last = (key or "").partition("[")[0].split(".")
-    where: Any = raw
-    for table in tables:
-        where = where.get(table) if isinstance(where, dict) else None
-    return isinstance(where, dict) and where.pop(last, None) is not None
 
 
 def absolute_places(recipe: TrainRecipe) -> TrainRecipe:

@@ -99,7 +99,7 @@ class RecoveryTable:
     )
     on_sign: Literal["tell", "drain"] = key(
         "tell",
-        help="tell: name a node with signs of failing (train.health); drain (in_place): a spare "
+        help="tell: name a node with signs of failing (train.health.prometheus); drain (in_place): a spare "
         "also takes the rank's place before the node fails",
     )
     check_replicas_every: int = key(
@@ -118,6 +118,10 @@ class HealthTable:
         1000,
         at_least=0,
         help="steps between checks of the machines (also before the first step): a known product and"
-        " all-reduce on each device, disk, memory, and error counters of kernel and GPUs. 0: "
-        "none",
+        " all-reduce on each device, disk, memory, and alerts. 0: none",
+    )
+    prometheus: str | None = key(
+        None,
+        help="address of a Prometheus, such as http://prometheus:9090: its alerts with the label `drain` are signs of"
+        " failing nodes",
     )

@@ -5,6 +5,10 @@ ring.
     functional collectives             tensor parallel: they end in a wait of their own
     DDP                                sums gradients within C++: the step says when it begins to wait for that
 
+torch's flight recorder is published beside the ring and does not replace it. On gloo (torch 2.13) it has no
+messages, no end of an operation, neither step nor phase, and names a reduce_scatter all_reduce. It is memory of the
+process, so nothing of it is left of a killed rank. The waiting time needs these functions wrapped in any case.
+
 What runs within a compiled block is not seen: the compiler finds torch's own functions behind ours. On a GPU
 a collective runs on a stream of its own, and the time that counts is how long the stream that computes stands
 still for it: events around each of its waits tell that."""

@@ -113,7 +113,7 @@ def record(run: BegunRun, chosen: Checkpoint | None, purges: tuple[str, ...] = (
         order = make_order(run.recipe, run.corpus)
         config = model_config(run.recipe.train.model, run.corpus.tokenizer.vocab_size)
         position = read_position(run.folder.folder(chosen.name))
-        check_resumed(position, run.output, config)
+        check_resumed(position, config)
         check_same_plan(
             run.output,
             order.plan,

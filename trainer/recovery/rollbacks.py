@@ -54,7 +54,7 @@ def rollbacks(output: Folder) -> tuple[Rollback, ...]:
     for name in output.names(_FOLDER):
         if name.endswith(".json"):
             row = json.loads(output.read(name))
-            ranges = tuple((first, last) for first, last in row.get("left_out", ()))
+            ranges = tuple((first, last) for first, last in row["left_out"])
             found.append(Rollback(**{**row, "purges": tuple(row["purges"]), "left_out": ranges}))
     return tuple(found)
 

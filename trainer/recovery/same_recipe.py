@@ -40,7 +40,7 @@ def changes_on_the_way(recipe: TrainRecipe) -> list[str]:
     than in the attempt whose checkpoint it begins from. The keys that make the learning rate stand in one
     line, with the rate before and after at the first step where it is another.
 
-    Empty where the run has not begun, has no step left, or an earlier release recorded no recipe."""
+    Empty where the run has not begun or has no step left, or the attempt recorded no recipe."""
     output, position = Folder(recipe.train.output), _continued(recipe)
     if position is None or position.step >= recipe.train.steps:
         return []
@@ -111,8 +111,7 @@ def changed_steps(now: TrainRecipe, was: TrainRecipe, done: int) -> list[str]:
 
 
 def changed_since(output: Folder, earlier: int, later: int) -> list[str] | None:
-    """As `changed_steps` from one attempt of a run to a later one; None where an attempt of an earlier
-    release recorded no recipe."""
+    """As `changed_steps` from one attempt of a run to a later one; None where one recorded no recipe."""
     was, now = read_recipe(output, earlier), read_recipe(output, later)
     return None if was is None or now is None else changed_steps(now, was, now.train.steps)
 

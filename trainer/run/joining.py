@@ -159,7 +159,7 @@ def _checked_position(
     """RecipeError where a checkpoint's model is not that of this recipe, or its order not the one that this
     recipe and data give."""
     position = read_position(checkpoints.folder(entry.name))
-    check_resumed(position, output, config)
+    check_resumed(position, config)
     check_same_plan(
         output,
         data.dataset.order.plan,

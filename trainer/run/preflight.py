@@ -109,7 +109,7 @@ def _check_newest(recipe: TrainRecipe, config: ModelConfig, order: Order) -> Non
     if found is None:
         return
     output, position = Folder(recipe.train.output), found[1]
-    check_resumed(position, output, config)
+    check_resumed(position, config)
     check_same_plan(
         output,
         order.plan,

@@ -108,7 +108,6 @@ def _save(run: Run, step: int, outcome: StepOutcome | None = None) -> None:
         plan_fingerprint=feed.fingerprint(step),
         order_version=feed.order_version,
         world_size=run.launch.process.world_size,
-        num_skipped_in_row=len(skips.row),
         skipped_in_row=skips.row,
         lowered=skips.lowered,
         model=run.saving.config,

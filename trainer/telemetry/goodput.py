@@ -83,8 +83,7 @@ class AttemptSpan:
 
 
 class ReportedStep(NamedTuple):
-    """What of a step's report the account takes; `at`: None of an earlier release, or of a batch passed over
-    unseen."""
+    """What of a step's report the account takes; `at`: None of a batch passed over unseen."""
 
     attempt: int
     step: int
@@ -156,10 +155,10 @@ class _Sums:
 
 class GoodputAccount:
     """The account of a run: of reports, attempt by attempt, in any number of reads. Memory in the number of
-    attempts. Attempts of earlier releases, of which no beginning is known, are left out."""
+    attempts."""
 
     def __init__(self, begun: Sequence[Attempt], ends: Mapping[int, AttemptEnd]) -> None:
-        self._begun = [attempt for attempt in begun if attempt.began_at is not None]
+        self._begun = list(begun)
         self._ends = dict(ends)
         self._sums = {attempt.number: _Sums() for attempt in self._begun}
         # A step of an attempt counts where all later attempts began behind it.
@@ -184,7 +183,7 @@ class GoodputAccount:
         the run. Clocks of two machines may differ: what would be negative is nothing."""
         after_failure = False
         for attempt, later in pairwise([*self._begun, None]):
-            assert attempt is not None and attempt.began_at is not None
+            assert attempt is not None
             sums, end = self._sums[attempt.number], self._ends.get(attempt.number)
             next_began_at = now if later is None else later.began_at
             ended_at = self._ended_at(attempt, end, next_began_at)
@@ -199,11 +198,7 @@ class GoodputAccount:
             elif end is not None:
                 parts["checkpoint stall"] += min(tail, end.saving_seconds)
             parts["other"] = max(0.0, ended_at - attempt.began_at - sum(parts.values()))
-            gap = (
-                max(0.0, later.began_at - ended_at)
-                if later is not None and later.began_at is not None
-                else 0.0
-            )
+            gap = 0.0 if later is None else max(0.0, later.began_at - ended_at)
             if failed:
                 parts["waiting for nodes"] += gap
             yield AttemptSpan(
@@ -234,7 +229,7 @@ class GoodputAccount:
         start took."""
         sums = self._sums[attempt.number]
         last = sums.last_ended_at
-        began = attempt.began_at or 0.0
+        began = attempt.began_at
         if end is not None:
             return max(end.at, last or began)
         newest = attempt.number == self._begun[-1].number
@@ -244,7 +239,7 @@ class GoodputAccount:
         if last is not None:
             return max(last, min(limit, last + sums.step_seconds / sums.num_steps / 2))
         starts = [
-            first - (other.began_at or 0.0)
+            first - other.began_at
             for other in self._begun
             if (first := self._sums[other.number].first_began_at) is not None
         ]

@@ -107,8 +107,7 @@ class StepReport:
     def slowest(self) -> tuple[str, OverRanks] | None:
         """The phase in which one rank's own work is furthest above the mean; None where ranks were not
         compared or are one."""
-        compared = self.own_ranks or self.ranks  # earlier releases compared whole phases, waiting included
-        behind = {phase: times for phase, times in compared.items() if times.most > times.mean}
+        behind = {phase: times for phase, times in self.own_ranks.items() if times.most > times.mean}
         return max(behind.items(), key=lambda item: item[1].most - item[1].mean, default=None)
 
     def as_json(self) -> str:
@@ -197,8 +196,8 @@ class StepReport:
             mfu=row["mfu"],
             phases=row["phases"],
             data_wait_seconds=row["data_wait_seconds"],
-            own=row.get("own", {}),  # earlier releases did not part the phases
-            waiting=row.get("waiting", {}),
+            own=row["own"],
+            waiting=row["waiting"],
             ranks={phase: _over_ranks(times) for phase, times in row.get("ranks", {}).items()},
             own_ranks={phase: _over_ranks(times) for phase, times in row.get("own_ranks", {}).items()},
             stragglers=tuple(_straggler(each) for each in row.get("stragglers", ())),

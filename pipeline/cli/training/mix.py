@@ -127,10 +127,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _open(options: argparse.Namespace) -> Ablation:
     from pipeline.inspect.first_tokenizer import compare_file
+    from pipeline.phases.progress import ProgressReporter
     from trainer.mix.proxies import open_ablation
     from trainer.options import TrainRecipe
 
-    return open_ablation(load_recipe(options.recipe, TrainRecipe, options.overrides), compare_file)
+    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    return open_ablation(recipe, compare_file, ProgressReporter().say)
 
 
 def _launch(ablation: Ablation, num_parallel: int | None = None) -> AblationLaunch:

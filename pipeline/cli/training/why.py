@@ -46,32 +46,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the address printed by `sluice page OUT`, for links to documents",
     )
-    parser.add_argument(
-        "--recipe", metavar="RECIPE", help="the run's recipe, where an earlier release recorded none"
-    )
-    parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="with --recipe"
-    )
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from lineage.recipe import load_recipe
     from pipeline.cluster.session import what_starts
     from pipeline.phases.progress import ProgressReporter
     from trainer.evidence.replayed_step import step_to_replay
-    from trainer.options import TrainRecipe
 
-    if options.overrides and options.recipe is None:
-        raise RecipeError("--set goes with --recipe alone: a recorded recipe is taken as it is")
     if options.to is not None and not options.to.endswith(".html"):
         raise RecipeError(f"--to {options.to!r}: expected a name that ends in .html")
-    given = None if options.recipe is None else load_recipe(options.recipe, TrainRecipe, options.overrides)
-    asked = step_to_replay(Folder(options.run_output), options.step, given)
+    asked = step_to_replay(Folder(options.run_output), options.step)
     reporter = ProgressReporter()
     since = "the first weights" if asked.checkpoint is None else f"checkpoint {asked.checkpoint.name}"
     first = 0 if asked.checkpoint is None else asked.checkpoint.step
-    here = asked.recipe.ray.in_process or (asked.setup is not None and not asked.setup.on_ray)
+    here = asked.recipe.ray.in_process or not asked.setup.on_ray
     num, address = asked.recipe.train.num_workers, asked.recipe.ray.address
     begin = f"in {num:,} process{'es' if num > 1 else ''} of this machine" if here else what_starts(address)
     reporter.say(f"Replay of steps {first} to {options.step} from {since}: {begin} …")

@@ -222,23 +222,17 @@ def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -
 def _recorded_call(output: str) -> tuple[str, str | None]:
     """The recipe of a run as a call names it, or RECIPE and why it is not known."""
     from trainer.attempts import attempts
-    from trainer.provenance.setup import recipe_place, recorded_recipe
+    from trainer.provenance.setup import read_recipe, recipe_place
 
     folder = Folder(output)
     try:
         begun = attempts(folder)
-        recorded = recorded_recipe(folder, begun[-1].number) if begun else None
+        recorded = read_recipe(folder, begun[-1].number) if begun else None
     except UNREADABLE as error:
         return "RECIPE", f"the run's recipe cannot be read: {error}"
     if recorded is None:
         return "RECIPE", "the run's recipe is not recorded"
     place = recipe_place(folder, begun[-1].number)
-    if recorded.passed_over:
-        keys = ", ".join(recorded.passed_over)
-        return (
-            "RECIPE",
-            f"{place} is the run's recipe, recorded by another release: take {keys} out of a copy",
-        )
     if folder.is_remote:
         return "RECIPE", f"{place} is the run's recipe: make the call with a copy of it"
     return place, None

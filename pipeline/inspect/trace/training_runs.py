@@ -59,7 +59,7 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
                     asdict(entry) | {"folder": folder.at(f"{DAMAGED}/{entry.name}")}
                     for entry in damaged_checkpoints(folder)
                 ],
-                # As the newest attempt found it; null for one of an earlier release.
+                # As the newest attempt found it; null where that ended before it recorded it.
                 "checked_against": None
                 if told is None
                 else [asdict(one) | {"out": of_out} for of_out, found_in in told.items() for one in found_in],

@@ -136,13 +136,9 @@ def _first_token(run: TrainingRun, spans: Sequence[Span], exposure: Exposure, ro
     sources = {prefix + row.shard_source for prefix in run.prefixes}
     for span in spans:
         first = span.start + exposure.first_token - row.start
-        if _holds(span, sources, row) and 0 <= first < (row.num_tokens or 0):
+        if (span.source in sources and span.shard == row.shard) and 0 <= first < (row.num_tokens or 0):
             return first
     return None
-
-
-def _holds(span: Span, sources: set[str], row: DocumentRow) -> bool:
-    return span.source in sources and span.shard == row.shard
 
 
 def _text_of(
@@ -161,9 +157,5 @@ def _text_of(
         tokens[first - begin : first - begin + num],
         tokens[first - begin + num :],
     )
-    before, inside, behind = (_decoded(piece, tokenizer, index.tokenizer.eot_id) for piece in pieces)
+    before, inside, behind = (tokenizer.decode(piece[piece != index.tokenizer.eot_id]) for piece in pieces)
     return part_shown(before, inside, behind, row)
-
-
-def _decoded(tokens: np.ndarray, tokenizer: Tokenizer, eot_id: int) -> str:
-    return tokenizer.decode(tokens[tokens != eot_id])

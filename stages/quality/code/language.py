@@ -171,7 +171,9 @@ def _by_patterns(name: str, text: str) -> Sequence[str]:
     own = next((rules[each] for each in _endings(name) if each in rules), ())
     head = text[:_PATTERN_BYTES].encode(errors="replace")[:_PATTERN_BYTES] if own else b""
     for of_rule, patterns in own:
-        if all(_is_found(each.expression, head) == each.must_be_found for each in patterns):
+        if all(
+            (_compiled(each.expression).search(head) is not None) == each.must_be_found for each in patterns
+        ):
             return of_rule
     return ()
 
@@ -179,10 +181,6 @@ def _by_patterns(name: str, text: str) -> Sequence[str]:
 def _endings(name: str) -> list[str]:
     parts = name.split(".")
     return ["." + ".".join(parts[at:]) for at in range(1, len(parts))]
-
-
-def _is_found(expression: str, head: bytes) -> bool:
-    return _compiled(expression).search(head) is not None
 
 
 @functools.cache

@@ -21,8 +21,8 @@ MAX_HEADER_BYTES: Final = 16 << 20
 """As in Arrow (`kDefaultMaxPageHeaderSize`)."""
 _MAX_BYTES_READ: Final = 100_000
 """Of a header, one by one; texts in it are passed over at once. A real one has a few dozen."""
-DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
-"""Kinds of pages (parquet.thrift, `PageType`)."""
+DICTIONARY_PAGE: Final = 2
+"""A kind of page (parquet.thrift, `PageType`)."""
 DICTIONARY_CODED: Final = (2, 8)
 _DELTA_BYTE_ARRAY: Final = 7
 """Encodings (parquet.thrift, `Encoding`) whose values are longer than what they take in a page."""
@@ -90,17 +90,6 @@ class PageMeter(io.RawIOBase):
         self._columns: list[_Column] = []
         self._starts: list[int] = []
         self._num_rows, self._limit, self._total = 1, 0, 0
-        self._overlays: Sequence[tuple[int, bytes]] = ()
-
-    @property
-    def stream(self) -> BinaryIO:
-        """The stream itself: what is read of it is not seen here."""
-        return self._stream
-
-    def lay_over(self, overlays: Sequence[tuple[int, bytes]]) -> None:
-        """From now on these bytes are read from those places on, sorted, instead of what the stream has
-        there."""
-        self._overlays = overlays
 
     def watch(self, chunks: Sequence[ColumnChunk], num_rows: int, limit: int) -> None:
         """Begin to read a row group with these chunks, in batches of `num_rows`. PageHeaderError if two
@@ -131,24 +120,10 @@ class PageMeter(io.RawIOBase):
         except Exception as error:
             self.failure = error
             raise
-        if self._overlays:
-            data = self._laid_over(at, data)
         number = bisect_right(self._starts, at) - 1
         if number >= 0 and at < self._columns[number].chunk.end:
             self._pass(self._columns[number], at, data)
         return data
-
-    def _laid_over(self, at: int, data: bytes) -> bytes:
-        found = bytearray(data)
-        # The overlay before the first behind `at` may reach up to it.
-        first = max(bisect_right(self._overlays, at, key=lambda overlay: overlay[0]) - 1, 0)
-        for start, instead in self._overlays[first:]:
-            if start >= at + len(data):
-                break
-            begin, end = max(start, at), min(start + len(instead), at + len(data))
-            if begin < end:
-                found[begin - at : end - at] = instead[begin - start : end - start]
-        return bytes(found)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         return self._stream.seek(offset, whence)
@@ -211,8 +186,7 @@ class PageMeter(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageHeader:
-    """A page's kind, sizes in bytes, number of values and encoding, the bytes of the header itself, and the
-    CRC-32 of the page's bytes in the file, where it is given."""
+    """A page's kind, sizes in bytes, number of values and encoding, and the bytes of the header itself."""
 
     num_bytes: int
     kind: int
@@ -220,7 +194,6 @@ class PageHeader:
     compressed: int
     num_values: int
     encoding: int
-    crc: int | None
 
     @classmethod
     def parse(cls, data: bytes | memoryview) -> PageHeader:
@@ -228,7 +201,7 @@ class PageHeader:
         them, PageHeaderError if it is none."""
         reader = CompactReader(data, most_bytes=_MAX_BYTES_READ)
         fields = reader.struct()
-        kind, uncompressed, compressed, crc = (fields.get(number) for number in (1, 2, 3, 4))
+        kind, uncompressed, compressed = (fields.get(number) for number in (1, 2, 3))
         of_kind = fields.get({0: 5, 2: 7, 3: 8}.get(kind, 0), {}) if isinstance(kind, int) else {}
         if not (isinstance(kind, int) and isinstance(uncompressed, int) and isinstance(compressed, int)):
             raise PageHeaderError("a page header without kind or sizes")
@@ -247,5 +220,4 @@ class PageHeader:
             compressed=compressed,
             num_values=num_values,
             encoding=encoding,
-            crc=crc % 2**32 if isinstance(crc, int) else None,
         )

@@ -11,9 +11,9 @@ import pytest
 from lineage.storage import clients as storage
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import append, read_table
-from lineage.store.digest import logical_digest
 from lineage.store.queries.sql import query
 from lineage.trace.tracer import Functions, Tracer
+from tests.support.outputs.logical_digest import logical_digest
 from tests.support.outputs.made_store import (
     NUM,
     ArithmeticOrder,

@@ -35,7 +35,6 @@ from lineage.store.delta import (
     state,
     table_uri,
 )
-from lineage.store.digest import logical_digest
 from lineage.store.shuffle import Shuffle, bucket_of, gather, publish_index
 from lineage.store.tables import SCHEMAS, TABLES, WRITTEN_ONCE
 from lineage.store.write import (
@@ -48,6 +47,7 @@ from lineage.store.write import (
     write_tables,
 )
 from tests.support.checkout import ROOT
+from tests.support.outputs.logical_digest import logical_digest
 from tests.support.outputs.made_store import (
     NUM,
     doc_id,

@@ -18,13 +18,13 @@ from pipeline.inputs.files import list_inputs
 from pipeline.inspect.purge_targets import listed_targets
 from pipeline.recipe.tables import SourceTable
 from stages.steps.benchmark_items import read_items
-from stages.steps.textfiles import list_lines
+from stages.steps.textfiles import numbered_lines
 from trainer.mix.swarm import read_swarm
 
 TEXT = "# Künstler\nhttps://münchen.example/\n"
 READERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "a recipe": ("r.toml", read_toml),
-    "a list of a step": ("hosts.txt", lambda path: list(list_lines(path))),
+    "a list of a step": ("hosts.txt", lambda path: list(numbered_lines(path))),
     "a takedown list": ("urls.csv", lambda path: listed_targets(Folder("/nowhere"), path)),
     "a list of inputs": ("all.paths", lambda path: list_inputs(SourceTable(name="web", inputs=(path,)))),
     "a benchmark": ("items.jsonl", lambda path: read_items(path, "text")),
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_text_is_told(what: str, tmp_path: Path) -> None:
 
 def test_a_list_of_words_may_begin_as_bzip2_does(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("BZh\nPK\n")
-    assert list(list_lines(str(tmp_path / "words.txt"))) == ["BZh", "PK"]
+    assert list(numbered_lines(str(tmp_path / "words.txt"))) == [(1, "BZh"), (2, "PK")]
 
 
 def test_recipe_check_says_so_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -169,7 +168,7 @@ def with_checkpoint(path: Path, step: int) -> None:
     recipe = load_recipe(path, TrainRecipe)
     corpus, output = open_corpus(recipe.train.outs), Folder(recipe.train.output)
     plan, number = plan_of(recipe, corpus), claim(output)
-    begin(output, Attempt(number=number, first_step=0, parent=None))
+    begin(output, Attempt(number=number, first_step=0, parent=None, began_at=0.0))
     FactLog(output, number).add(run_fact(recipe.run.name, output, plan))
     position = Position(
         step=step,
@@ -400,7 +399,5 @@ def test_weights_to_begin_from_that_are_not_there_are_told_before_ray_starts(
         RecipeError, match=r"step-00000200.attempt-1': expected a checkpoint \(with complete\.json\)"
     ):
         check_recipe(absent)
-    (Path(absent.train.output) / "attempts").mkdir(parents=True)
-    begun = {"first_step": 0, "parent": 0}
-    (Path(absent.train.output) / "attempts" / "1.json").write_text(json.dumps(begun))
+    begin(Folder(absent.train.output), Attempt(number=1, first_step=0, parent=None, began_at=0.0))
     assert check_recipe(absent), "a run that has begun needs them no more"

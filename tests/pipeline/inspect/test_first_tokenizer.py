@@ -76,9 +76,9 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def corpus(folder: Path, file: Path) -> Corpus:
+def corpus(folder: Path, file: Path, sources: tuple[str, ...] = ("web",)) -> Corpus:
     """Data of this tokenizer."""
-    out = make_corpus(str(folder / "out"), {"web": [500]})
+    out = make_corpus(str(folder / "out"), {name: [500] for name in sources})
     index, tokenizer = read_index(out), load_tokenizer(str(file))
     identity = TokenizerIdentity(
         name=str(file), hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
@@ -199,6 +199,21 @@ def test_a_call_is_refused_before_a_run_begins(
     assert main(["train", str(recipe)]) == 2
     assert "id 300 is" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_an_ablation_tells_what_a_training_does(
+    ranks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, model = corpus(tmp_path, ranks, ("web", "books")), model_config("debug", VOCAB)
+    folder = write_folder(tmp_path / "hf", random_tensors(model), model, max_position_embeddings=64)
+    recipe = tmp_path / "train.toml"
+    recipe.write_text(
+        f'run.name = "mine"\n[train]\ndata = "{data.outputs[0].url}"\noutput = "{tmp_path}/run"\nmodel = "debug"\n'
+        f'seq_len = 8\nglobal_batch = 1\nsteps = 1\nvalidation = 0.2\ninit_from = "{folder}"\n'
+        '[mix]\nruns = 4\nheld_out = 0\nproxy = {model = "debug", tokens = 800}\n'
+    )
+    main(["mix", "design", str(recipe)])
+    assert f"{folder} names no tokenizer" in capsys.readouterr().err
 
 
 def test_what_names_no_tokenizer_and_what_is_not_read_here_is_told(ranks: Path, tmp_path: Path) -> None:

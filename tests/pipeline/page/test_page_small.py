@@ -215,9 +215,6 @@ def test_an_item_that_takes_the_place_of_another_keeps_how_it_was_written(tmp_pa
     ]
     notes.put_instead(first, right)
     assert notes.basket() == [right]
-    (basket,) = tmp_path.rglob("basket.json")
-    basket.write_text('[{"kind": "url", "value": "https://a.example.org/1"}]')
-    assert notes.basket() == [first], "as an earlier release wrote it"
 
 
 def test_a_history_says_which_lists_are_cut_off(small: SmallOut, monkeypatch: pytest.MonkeyPatch) -> None:

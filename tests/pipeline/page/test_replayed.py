@@ -133,8 +133,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Replayed:
         },
     ]
     output.publish(FACTS_FILE, "".join(json.dumps(fact) + "\n" for fact in facts).encode())
-    begin(output, Attempt(number=1, first_step=0, parent=None))
-    begin(output, Attempt(number=2, first_step=step, parent=1, rollback=1))
+    begin(output, Attempt(number=1, first_step=0, parent=None, began_at=0.0))
+    begin(output, Attempt(number=2, first_step=step, parent=1, rollback=1, began_at=0.0))
     asked = Rollback(number=1, step=step, checkpoint="step", parent=1, purges=(purge_id,))
     record_rollback(output, asked)
     output.publish(CERTIFICATE, certificate(purge_id, 7))
@@ -178,7 +178,7 @@ def test_going_back_without_a_purge_and_dying_undo_readings_too(replayed: Replay
     for purges, told in (((), "undone by going back to"), (None, "undone: attempt 2 went on from")):
         replayed.output.remove("rollbacks/00001.json")
         if purges is None:
-            begin(replayed.output, Attempt(number=2, first_step=replayed.step, parent=1))
+            begin(replayed.output, Attempt(number=2, first_step=replayed.step, parent=1, began_at=0.0))
         else:
             back = Rollback(number=1, step=replayed.step, checkpoint="s", parent=1, purges=purges)
             record_rollback(replayed.output, back)

@@ -24,8 +24,6 @@ import torch.distributed as dist
 from lineage.storage.folder import Folder
 from tests.support.training.training_runs import Run
 from trainer.attempts import attempts
-from trainer.health import check
-from trainer.health.signs import Sign
 from trainer.in_place import generation, supervise
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.options import TrainRecipe
@@ -242,23 +240,6 @@ def miss_the_vote(rank: int, dying: int, step: int) -> None:
                 raise RuntimeError("Connection closed by peer")
 
     generation.vote = vote
-
-
-def show_a_sign(once: Path) -> None:
-    """The counters of this machine's kernel show a sign of failing, at the first look after the start."""
-
-    class Reader:
-        def __init__(self, **named: Any) -> None:
-            self.num_looks = 0
-
-        def read(self) -> list[Sign]:
-            self.num_looks += 1
-            if self.num_looks == 1 or once.exists() or dist.get_rank() != 0:
-                return []
-            once.touch()
-            return [Sign(what="uncorrected memory errors of mc0", count=1)]
-
-    check.SignReader = Reader  # type: ignore[attr-defined, assignment]
 
 
 def without_recovery(run: Run) -> Run:

@@ -43,15 +43,18 @@ from trainer.checkpoint.store import (
     record_sums,
     superseded,
 )
+from trainer.model.sizes import model_config
 from trainer.options import CheckpointTable, TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
+MODEL = model_config("debug", 250)
+
 
 def position(step: int, attempt: int = 1) -> Position:
-    return Position(step=step, attempt=attempt, plan_fingerprint="f" * 32, order_version=1)
+    return Position(step=step, attempt=attempt, plan_fingerprint="f" * 32, order_version=1, model=MODEL)
 
 
 def made(folder: Folder, step: int, attempt: int = 1) -> Folder:
@@ -76,7 +79,10 @@ def test_the_newest_complete_checkpoint_is_found_and_says_where_the_run_stands(t
 
 def test_what_an_old_attempt_publishes_after_its_successor_began_does_not_count(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path))
-    begun = (Attempt(number=1, first_step=0, parent=None), Attempt(number=2, first_step=10, parent=1))
+    begun = (
+        Attempt(number=1, first_step=0, parent=None, began_at=0.0),
+        Attempt(number=2, first_step=10, parent=1, began_at=0.0),
+    )
     made(folder, 10, attempt=1)
     made(folder, 30, attempt=1)  # published by a process that outlived its attempt
     made(folder, 20, attempt=2)
@@ -88,7 +94,10 @@ def test_what_an_old_attempt_publishes_after_its_successor_began_does_not_count(
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6), st.integers(0, 60))
 def test_a_step_counts_if_no_later_attempt_began_before_it(first_steps: list[int], step: int) -> None:
-    begun = tuple(Attempt(number=n + 1, first_step=first, parent=None) for n, first in enumerate(first_steps))
+    begun = tuple(
+        Attempt(number=n + 1, first_step=first, parent=None, began_at=0.0)
+        for n, first in enumerate(first_steps)
+    )
     for attempt in begun:
         later = [other.first_step for other in begun if other.number > attempt.number]
         assert counts(step, attempt.number, begun) == all(step <= first for first in later)
@@ -109,10 +118,10 @@ def test_a_claim_fences_the_attempts_before_it(tmp_path: Path) -> None:
     first = claim(folder)
     check_fence(folder, first)
     second = claim(folder)
-    begin(folder, Attempt(number=second, first_step=4, parent=first))
+    begin(folder, Attempt(number=second, first_step=4, parent=first, began_at=0.0))
     with pytest.raises(FencedOutError, match="attempt 1 of"):
         check_fence(folder, first)
-    assert attempts(folder) == (Attempt(number=2, first_step=4, parent=1),)
+    assert attempts(folder) == (Attempt(number=2, first_step=4, parent=1, began_at=0.0),)
 
 
 @pytest.mark.parametrize(("name", "data"), [(METADATA, b"elsewhere"), (METADATA, b"there"), (COMPLETE, None)])
@@ -158,7 +167,10 @@ def test_evenly_spaced_checkpoints_stay_over_the_whole_run(
 
 def test_what_earlier_attempts_left_of_checkpoints_is_deleted(tmp_path: Path) -> None:
     folder, table = Folder(str(tmp_path)), CheckpointTable(keep=1)
-    begun = (Attempt(number=1, first_step=0, parent=None), Attempt(number=2, first_step=4, parent=1))
+    begun = (
+        Attempt(number=1, first_step=0, parent=None, began_at=0.0),
+        Attempt(number=2, first_step=4, parent=1, began_at=0.0),
+    )
     for step in (2, 3, 4):
         made(folder, step)
     made(folder.folder("set-aside"), 6)

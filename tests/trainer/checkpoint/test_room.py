@@ -16,7 +16,10 @@ from trainer.checkpoint.files import _Files
 from trainer.checkpoint.room import DiskFullError, check_room
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position
+from trainer.model.sizes import model_config
 from trainer.options import CheckpointTable
+
+MODEL = model_config("debug", 250)
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def test_a_disk_that_is_full_is_told_in_bytes_and_the_next_try_finds_it_clean(
     state = {"weights.a": torch.ones(100_000), "weights.b": torch.ones(100_000)}
     with small_disk(tmp_path / "disk", 500) as disk:
         output, folder = Folder(str(tmp_path / "out")), Folder(str(disk / "checkpoints"))
-        position = Position(step=3, attempt=claim(output), plan_fingerprint="", order_version=1)
+        position = Position(step=3, attempt=claim(output), plan_fingerprint="", order_version=1, model=MODEL)
         saver = Saver(folder, output, CheckpointTable(), alone, steps=3)
         saver.save(state, position)
         saver.release()

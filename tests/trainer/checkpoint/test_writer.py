@@ -21,7 +21,10 @@ from trainer.attempts import Attempt, begin, claim
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import CheckpointError, Position, check_files
 from trainer.checkpoint.writer import StagingMemory, WriterProcess, _sendable, _view, local_folder
+from trainer.model.sizes import model_config
 from trainer.options import CheckpointTable
+
+MODEL = model_config("debug", 250)
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def save(folder: Folder, output: Folder, group: dist.ProcessGroup, **table: Any)
     for step in (1, 2):
         state["weights.a"].mul_(3)
         state["optimizer.num_updates"].add_(1)
-        saver.save(state, Position(step=step, attempt=1, plan_fingerprint="", order_version=1))
+        saver.save(state, Position(step=step, attempt=1, plan_fingerprint="", order_version=1, model=MODEL))
         saver.release()
     saver.wait()
     saver.close()
@@ -59,7 +62,7 @@ def test_a_process_writes_what_a_thread_writes(
     tmp_path: Path, alone: dist.ProcessGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, thread, process = (Folder(str(tmp_path / name)) for name in ("out", "thread", "process"))
-    begin(output, Attempt(number=claim(output), first_step=0, parent=None))
+    begin(output, Attempt(number=claim(output), first_step=0, parent=None, began_at=0.0))
     save(thread, output, alone)
     monkeypatch.setattr("trainer.checkpoint.state.PROCESS_FROM_BYTES", 0)
     save(process, output, alone)
@@ -72,10 +75,10 @@ def test_a_checkpoint_that_was_released_is_written_to_its_end_when_the_run_fails
 ) -> None:
     monkeypatch.setattr("trainer.checkpoint.state.PROCESS_FROM_BYTES", from_bytes)
     output, folder = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "checkpoints"))
-    begin(output, Attempt(number=claim(output), first_step=0, parent=None))
+    begin(output, Attempt(number=claim(output), first_step=0, parent=None, began_at=0.0))
     saver = Saver(folder, output, CheckpointTable(), alone, steps=1)
     state = {"weights.a": torch.arange(60_000.0)}
-    saver.save(state, Position(step=1, attempt=1, plan_fingerprint="", order_version=1))
+    saver.save(state, Position(step=1, attempt=1, plan_fingerprint="", order_version=1, model=MODEL))
     saver.release()
     saver.close()
     saver.wait()
@@ -89,10 +92,10 @@ def test_a_checkpoint_that_is_abandoned_ends_with_its_writer(
 ) -> None:
     monkeypatch.setattr("trainer.checkpoint.state.PROCESS_FROM_BYTES", 0)
     output, folder = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "checkpoints"))
-    begin(output, Attempt(number=claim(output), first_step=0, parent=None))
+    begin(output, Attempt(number=claim(output), first_step=0, parent=None, began_at=0.0))
     saver = Saver(folder, output, CheckpointTable(), alone, steps=1)
     state = {"weights.a": torch.arange(60_000.0)}
-    saver.save(state, Position(step=1, attempt=1, plan_fingerprint="", order_version=1))
+    saver.save(state, Position(step=1, attempt=1, plan_fingerprint="", order_version=1, model=MODEL))
     assert saver._writer is not None
     os.kill(saver._writer.pid, signal.SIGSTOP)  # it would write for ever
     if released:
@@ -175,7 +178,7 @@ def test_pieces_go_to_an_object_store_over_the_disk(
     monkeypatch.setattr("trainer.checkpoint.state.PROCESS_FROM_BYTES", 0)
     scratch = tmp_path / "scratch"
     output, folder = Folder(str(tmp_path / "out")), Folder("s3://runs/checkpoints")
-    begin(output, Attempt(number=claim(output), first_step=0, parent=None))
+    begin(output, Attempt(number=claim(output), first_step=0, parent=None, began_at=0.0))
     save(folder, output, alone, local=str(scratch))
     assert published(folder, 1) != published(folder, 2)
     assert scratch.is_dir() and not list(scratch.iterdir())

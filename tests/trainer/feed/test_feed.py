@@ -158,7 +158,7 @@ def test_a_purge_before_a_listed_step_is_met_where_its_batch_is_recorded(tmp_pat
     write_output(tmp_path / "out", SHARDS, store=True)
     recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run", record_batches=True)
     feed = open_feed(recipe, process())
-    feed.start(Attempt(number=1, first_step=0, parent=None))
+    feed.start(Attempt(number=1, first_step=0, parent=None, began_at=0.0))
     purge_tokens(tmp_path / "out", "web", 1, 0, 3_000)
     for step in range(8):
         feed.pass_over(step)
@@ -206,7 +206,7 @@ def test_the_record_of_batches_is_durable_from_each_commit_on(tmp_path: Path) ->
     write_output(tmp_path / "out", SHARDS, store=True)
     recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run", record_batches=True)
     feed = open_feed(recipe, process())
-    feed.start(Attempt(number=1, first_step=0, parent=None))
+    feed.start(Attempt(number=1, first_step=0, parent=None, began_at=0.0))
     for step in range(3):
         feed.micro_batches(step)
     assert not list((tmp_path / "run").glob("batches/*"))

@@ -24,7 +24,6 @@ from tests.support.training.in_place import (
     forty_deaths,
     miss_the_vote,
     row_losses,
-    show_a_sign,
     ten_stops,
     train_out_of_reach,
     train_with,
@@ -52,24 +51,6 @@ def test_a_spare_takes_the_place_of_a_killed_process_and_nothing_is_lost(corpus:
         (1, 1, "rank"),
     ]
     assert len({row["pid"] for row in ranks}) == len(ranks)
-
-
-def test_a_rank_whose_node_shows_a_sign_is_replaced_before_it_fails(
-    corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    drain = {"recovery": IN_PLACE | {"on_sign": "drain"}, "health": {"every": 4}}
-    ddp = {"workers": 2, "zero": 0, "steps": 9, "model": "debug"} | drain
-    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
-    assert whole.start().finished
-    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
-    assert train_with(run, {}, prepare=partial(show_a_sign, tmp_path / "once")).finished
-    check_same(run, whole)
-    said = capfd.readouterr().err
-    assert (
-        "rank 0 is replaced: rank 0 (" in said and "shows a sign: 1 uncorrected memory errors of mc0" in said
-    )
-    ranks = json.loads((run.output / "ranks.json").read_text())
-    assert {row["generation"] for row in ranks if row["role"] == "rank"} == {1}
 
 
 def test_the_loss_of_each_row_is_recorded_once_whoever_dies_before_it_is_written(
@@ -233,6 +214,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "draining without it": (
         {"recovery": {"on_sign": "drain"}},
         'on_sign = "drain": expected train.recovery.mode',
+    ),
+    "draining without alerts": (
+        {"workers": 2, "zero": 0, "recovery": IN_PLACE | {"on_sign": "drain"}},
+        'on_sign = "drain": expected train.health.prometheus',
+    ),
+    "an address that is none": (
+        {"health": {"prometheus": "prometheus:9090"}},
+        "train.health.prometheus = 'prometheus:9090': expected an address",
     ),
     "one process": ({"recovery": IN_PLACE}, "expected at least 2 workers"),
     "nobody else has it": ({"workers": 2, "recovery": IN_PLACE}, "no other process holds the weights"),

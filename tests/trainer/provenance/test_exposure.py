@@ -118,8 +118,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     write_output(out, SHARDS, store=True)
     corpus = open_corpus([DataTable(out=str(out))])
     first, second = feeds(corpus, output), feeds(corpus, output)
-    run_steps(first, output, Attempt(number=1, first_step=0, parent=None), 57)
-    run_steps(second, output, Attempt(number=2, first_step=40, parent=1), NUM_STEPS, skipped=(45,))
+    run_steps(first, output, Attempt(number=1, first_step=0, parent=None, began_at=0.0), 57)
+    run_steps(
+        second, output, Attempt(number=2, first_step=40, parent=1, began_at=0.0), NUM_STEPS, skipped=(45,)
+    )
     for feed in second:
         feed.close()
     return out, output
@@ -231,11 +233,11 @@ def dead_at_step_37_then(
     write_output(out, SHARDS, store=True)
     corpus = open_corpus([DataTable(out=str(out))])
     first = feeds(corpus, output, before)
-    run_steps(first, output, Attempt(number=1, first_step=0, parent=None), 37)
+    run_steps(first, output, Attempt(number=1, first_step=0, parent=None, began_at=0.0), 37)
     orders = [first[0].dataset.order]
     for number, options in enumerate(after, start=2):
         ranks = feeds(corpus, output, options)
-        run_steps(ranks, output, Attempt(number=number, first_step=30, parent=1), 35)
+        run_steps(ranks, output, Attempt(number=number, first_step=30, parent=1, began_at=0.0), 35)
         orders.append(ranks[0].dataset.order)
     for feed in ranks:
         feed.commit(35, ())
@@ -263,7 +265,7 @@ def test_the_steps_of_a_dead_attempt_are_told_by_its_output_before_the_next_star
     output.mkdir()
     write_output(out, SHARDS, store=True)
     ranks = feeds(open_corpus([DataTable(out=str(out))]), output)
-    run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None), 37, skipped=(33,))
+    run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None, began_at=0.0), 37, skipped=(33,))
     for feed in ranks:
         feed.close()
     (recorded,) = fold(*facts_of(out))
@@ -274,7 +276,7 @@ def test_the_steps_of_a_dead_attempt_are_told_by_its_output_before_the_next_star
     assert met.keys() == set(range(37))
     assert [step for step, applied in met.items() if not applied] == [11, 33]
     ranks = feeds(open_corpus([DataTable(out=str(out))]), output)
-    run_steps(ranks, output, Attempt(number=2, first_step=30, parent=1), 31)
+    run_steps(ranks, output, Attempt(number=2, first_step=30, parent=1, began_at=0.0), 31)
     for feed in ranks:
         feed.close()
     then = [s for s in fold(*facts_of(out))[0].segments if s.attempt == 1]
@@ -346,21 +348,6 @@ def test_a_mixture_that_was_edited_back_is_the_one_that_counts(tmp_path: Path) -
         assert applied == {place for place in fed_in(third, range(35), span) if place[0] != 11}
 
 
-def test_a_stretch_that_an_earlier_release_drew_over_a_mixtures_beginning_hides_nothing(
-    tmp_path: Path,
-) -> None:
-    out, (before, now) = dead_at_step_37_then(tmp_path, edited(33, 0.8), edited(36, 0.2))
-    runs, segments = facts_of(out)
-    kept = [s for s in segments if (s.attempt, s.first_step) != (1, 33)]
-    drawn = [
-        dataclasses.replace(s, last_step=36) if s.attempt == 1 and s.last_step == 32 else s for s in kept
-    ]
-    (run,) = fold(runs, drawn)
-    for span in documents(300):
-        told = {(e.step, e.row) for e in exposures(run, span, find_readings)}
-        assert fed_in(before, range(37), span) | fed_in(now, range(35), span) <= told
-
-
 def test_the_plan_of_an_attempt_whose_store_was_down_is_committed_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "run").mkdir()
@@ -368,11 +355,11 @@ def test_the_plan_of_an_attempt_whose_store_was_down_is_committed_by_the_next(tm
     corpus = open_corpus([DataTable(out=str(tmp_path / "out"))])
     (tmp_path / "out/lineage").rename(tmp_path / "gone")
     first = feeds(corpus, tmp_path / "run", edited(33, 0.8))
-    run_steps(first, tmp_path / "run", Attempt(number=1, first_step=0, parent=None), 37)
+    run_steps(first, tmp_path / "run", Attempt(number=1, first_step=0, parent=None, began_at=0.0), 37)
     first[0].close()
     (tmp_path / "gone").rename(tmp_path / "out/lineage")
     second = feeds(corpus, tmp_path / "run", edited(33, 0.2))
-    run_steps(second, tmp_path / "run", Attempt(number=2, first_step=30, parent=1), 31)
+    run_steps(second, tmp_path / "run", Attempt(number=2, first_step=30, parent=1, began_at=0.0), 31)
     (run,) = fold(*facts_of(tmp_path / "out"))
     assert [fact.plan for fact in run.plans] == [
         feed[0].dataset.order.plan.to_json() for feed in (second, first)
@@ -386,14 +373,14 @@ def test_a_store_that_is_down_stops_nothing_and_the_next_start_commits(tmp_path:
     corpus = open_corpus([DataTable(out=str(out))])
     (out / "lineage").rename(out / "gone")
     first = feeds(corpus, output)
-    run_steps(first, output, Attempt(number=1, first_step=0, parent=None), 10)
+    run_steps(first, output, Attempt(number=1, first_step=0, parent=None, began_at=0.0), 10)
     for feed in first:
         feed.close()
     assert (output / FACTS_FILE).exists()
     (out / "gone").rename(out / "lineage")
     assert facts_of(out) == ([], [])
     second = feeds(corpus, output)
-    run_steps(second, output, Attempt(number=2, first_step=10, parent=1), 11)
+    run_steps(second, output, Attempt(number=2, first_step=10, parent=1, began_at=0.0), 11)
     for feed in second:
         feed.close()
     assert {s.attempt for s in facts_of(out)[1]} == {1, 2}
@@ -405,9 +392,9 @@ def test_a_run_name_that_another_output_has_is_refused(tmp_path: Path) -> None:
     corpus = open_corpus([DataTable(out=str(out))])
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
-    feeds(corpus, tmp_path / "x")[0].start(Attempt(number=1, first_step=0, parent=None))
+    feeds(corpus, tmp_path / "x")[0].start(Attempt(number=1, first_step=0, parent=None, began_at=0.0))
     with pytest.raises(StoreError, match="give this run another"):
-        feeds(corpus, tmp_path / "y")[0].start(Attempt(number=1, first_step=0, parent=None))
+        feeds(corpus, tmp_path / "y")[0].start(Attempt(number=1, first_step=0, parent=None, began_at=0.0))
 
 
 def test_two_outputs_each_get_their_own_facts_with_their_prefix(tmp_path: Path) -> None:
@@ -418,7 +405,7 @@ def test_two_outputs_each_get_their_own_facts_with_their_prefix(tmp_path: Path) 
     options = OrderOptions(seed=1, seq_len=64, global_batch=8, mixture_block=10)
     (tmp_path / "run").mkdir()
     ranks = feeds(open_corpus(tables), tmp_path / "run", options)
-    run_steps(ranks, tmp_path / "run", Attempt(number=1, first_step=0, parent=None), 30)
+    run_steps(ranks, tmp_path / "run", Attempt(number=1, first_step=0, parent=None, began_at=0.0), 30)
     for feed in ranks:
         feed.close()
     fed = recorded_rows(tmp_path / "run")
@@ -440,7 +427,7 @@ def ten_steps_then_a_purge(folder: Path) -> tuple[Path, Path, list[Feed]]:
     write_output(out, {"web": SHARDS["web"]}, store=True)
     options = OrderOptions(seed=5, seq_len=64, global_batch=8, window_blocks=2, mixture_block=20)
     ranks = feeds(open_corpus([DataTable(out=str(out))]), output, options)
-    run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None), 10)
+    run_steps(ranks, output, Attempt(number=1, first_step=0, parent=None, began_at=0.0), 10)
     purge_tokens(out, "web", 0, 0, 5000)
     return out, output, ranks
 
@@ -498,7 +485,10 @@ def test_rows_of_an_attempt_are_told_by_its_own_prefix(tmp_path: Path) -> None:
         options = dataclasses.replace(OPTIONS, mixture=())
         ranks = feeds(corpus, tmp_path / "run", options)
         run_steps(
-            ranks, tmp_path / "run", Attempt(number=number, first_step=0, parent=None), 9 if prefix else 10
+            ranks,
+            tmp_path / "run",
+            Attempt(number=number, first_step=0, parent=None, began_at=0.0),
+            9 if prefix else 10,
         )
         for feed in ranks:
             feed.close()

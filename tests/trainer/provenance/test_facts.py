@@ -28,7 +28,6 @@ from trainer.provenance.account import Account
 from trainer.provenance.facts import (
     FACTS_FILE,
     FactLog,
-    RunFact,
     SweepFact,
     check_output,
     claim_output,
@@ -165,7 +164,7 @@ def test_an_error_of_a_commit_in_the_background_is_raised_at_the_next_checkpoint
     write_output(tmp_path / "out", {"web": [made_up_tokens(5_000)]}, store=True)
     corpus = open_corpus([DataTable(out=out.url)])
     plan = plan_order(corpus.lengths, OrderOptions(seed=1, seq_len=64, global_batch=2))
-    attempt = Attempt(number=claim(output), first_step=0, parent=None)
+    attempt = Attempt(number=claim(output), first_step=0, parent=None, began_at=0.0)
     begin(output, attempt)
     with closing(Account(output, "r", plan, attempt, corpus)) as account:
         account.start()
@@ -203,23 +202,13 @@ def test_of_two_runs_that_claim_an_output_at_once_one_gets_it(output: Folder) ->
         assert sum(pool.map(claims, range(8))) == 1
 
 
-def run_named(name: str) -> RunFact:
-    sizes = {"order_version": 1, "seed": 0, "seq_len": 64, "global_batch": 2}
-    return RunFact(run=name, output="/run", plan_fingerprint="0" * 32, plan="{}", **sizes)
-
-
-def test_an_output_of_an_earlier_release_is_the_run_s_that_its_facts_name(output: Folder) -> None:
-    log = FactLog(output, claim(output))
-    log.add(fact("a"))
-    check_output("anything", output)
-    log.add(run_named("first"), run_named("first"))
-    check_output("first", output)
-    with pytest.raises(RecipeError, match="holds the run 'first'"):
-        claim_output("second", output)
-    log.add(run_named("second"))  # what earlier releases let happen
-    with pytest.raises(RecipeError, match="holds the run 'first' and 'second'"):
-        check_output("third", output)
-    check_output("first", output)
-    claim_output("second", output)
-    with pytest.raises(RecipeError, match="holds the run 'second'"):
-        check_output("first", output)
+@pytest.mark.parametrize("written", [None, 99])
+def test_an_output_of_another_format_is_refused_in_one_sentence(output: Folder, written: int | None) -> None:
+    begin(output, Attempt(number=1, first_step=0, parent=None, began_at=0.0))
+    row = json.loads(output.read("attempts/00001.json"))
+    del row["format"]
+    output.publish(
+        "attempts/00001.json", json.dumps(row if written is None else row | {"format": written}).encode()
+    )
+    with pytest.raises(RecipeError, match=rf"in format {written}, this version reads 1: train again into"):
+        attempts(output)

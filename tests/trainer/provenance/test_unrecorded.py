@@ -34,8 +34,8 @@ def test_the_steps_that_no_file_of_the_rank_tells_of(tmp_path: Path) -> None:
 def test_the_line_of_attempts_with_the_steps_that_each_did(tmp_path: Path) -> None:
     output = Folder(str(tmp_path))
     for number, first, parent in [(1, 0, None), (2, 7, 1), (3, 7, 1), (4, 9, 3)]:
-        begin(output, Attempt(number=number, first_step=first, parent=parent))
-    now = Attempt(number=5, first_step=12, parent=4)
+        begin(output, Attempt(number=number, first_step=first, parent=parent, began_at=0.0))
+    now = Attempt(number=5, first_step=12, parent=4, began_at=0.0)
     assert steps_on_line(output, now, 0) == [(4, range(9, 12)), (3, range(7, 9)), (1, range(7))]
     assert steps_on_line(output, now, 8) == [(4, range(9, 12)), (3, range(8, 9))]
 

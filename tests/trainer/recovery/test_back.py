@@ -49,7 +49,7 @@ def test_what_a_superseded_attempt_wrote_late_of_a_step_that_the_run_has_passed_
 ) -> None:
     run = Run(data=corpus, output=tmp_path / "run")
     superseded = claim(Folder(str(run.output)))
-    begin(Folder(str(run.output)), Attempt(number=superseded, first_step=0, parent=None))
+    begin(Folder(str(run.output)), Attempt(number=superseded, first_step=0, parent=None, began_at=0.0))
     assert run.start().finished
     checkpoints = Folder(str(run.output / "checkpoints"))
     before = checkpoints.names()
@@ -111,7 +111,7 @@ def test_a_start_that_was_killed_before_it_set_anything_aside_is_made_up_for(
     claim(output)  # killed here: no attempt has carried it out
     assert "asked for before" in "".join(go_back_to(run.recipe(), 4))
     begin(
-        output, Attempt(number=claim(output), first_step=4, parent=1, rollback=1)
+        output, Attempt(number=claim(output), first_step=4, parent=1, rollback=1, began_at=0.0)
     )  # killed here: 8 and 12 lie there
     run.start_and_kill(5)
     assert begun(run.output) == [(0, None), (4, 1), (4, 1)]

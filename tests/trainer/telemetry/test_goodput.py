@@ -54,7 +54,7 @@ def step(
     )
 
 
-def attempt(number: int, first_step: int, began_at: float | None) -> Attempt:
+def attempt(number: int, first_step: int, began_at: float) -> Attempt:
     return Attempt(number=number, first_step=first_step, parent=None, began_at=began_at)
 
 
@@ -144,14 +144,6 @@ def test_clocks_that_run_apart_make_nothing_negative() -> None:
     begun = [attempt(1, 0, 0.0), attempt(2, 1, 15.0)]  # the second machine is five seconds behind
     ends = {1: AttemptEnd(at=20.0, how="failed"), 2: AttemptEnd(at=35.0, how="finished")}
     assert min(account(begun, ends, [step(0, 20.0), step(1, 35.0, attempt=2)]).values()) > 0
-
-
-def test_attempts_of_earlier_releases_are_left_out() -> None:
-    begun = [attempt(1, 0, None), attempt(2, 1, 100.0)]
-    reports = [StepReport(step=0, attempt=1, loss=1.0, seconds=9.0), step(1, 110.0, attempt=2)]
-    told = GoodputAccount(begun, {2: AttemptEnd(at=110.0, how="finished")})
-    told.add(map(ReportedStep.of, reports))
-    assert (told.at().num_attempts, told.at().wall_seconds) == (1, 10.0)
 
 
 def test_the_account_is_told_while_the_run_goes_on(tmp_path: Path) -> None:
