@@ -66,6 +66,7 @@ def hashes_of_last_checkpoint(run: Run) -> dict[str, list[int | str]]:
     return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_forgetting_leaves_the_bits_of_a_run_that_never_read_it(
     family: str, small: SmallOut, tmp_path: Path
