@@ -19,7 +19,8 @@ from pipeline.inspect.explain.explaining import explain_given, explain_recorded
 from pipeline.inspect.explain.explanation import Explanation
 from pipeline.inspect.explain.given_document import named_document
 from pipeline.inspect.scan import scan as scanning
-from pipeline.inspect.scan.scan import ScanEvidence, ScanRequest, write_evidence
+from pipeline.inspect.scan.evidence import ScanEvidence, write_evidence
+from pipeline.inspect.scan.scan import ScanRequest
 from pipeline.inspect.tune import TuneResult
 from pipeline.inspect.verification import VerifiedOutput, verify_output
 from pipeline.phases.progress import ProgressReporter
@@ -121,13 +122,20 @@ def export(
 
 @in_python
 def export_checkpoint(
-    run_output: str, to: str, *, step: int | None = None, tokenizer: str | None = None
+    run_output: str,
+    to: str,
+    *,
+    step: int | None = None,
+    tokenizer: str | None = None,
+    average: int = 1,
+    ema: bool = False,
 ) -> ExportedCheckpoint:
     """A checkpoint of a training run, the newest or that of `step`, as a Hugging Face folder at `to`, as `sluice export
-    RUN_OUTPUT` writes it. `tokenizer` is the file of the data's tokenizer, where its name leads nowhere.
+    RUN_OUTPUT` writes it. `tokenizer` is the file of the data's tokenizer, where its name leads nowhere. `average`: the
+    mean of so many checkpoints, that one the last; `ema`: the moving average that `train.optimizer.ema` keeps.
 
-    RecipeError where there is no such checkpoint or the tokenizer is another, CheckpointError where it is damaged."""
-    return checkpoint_of(Folder(run_output), to, step=step, tokenizer=tokenizer)
+    RecipeError where there is none or the tokenizer is another, CheckpointError where one is damaged."""
+    return checkpoint_of(Folder(run_output), to, step=step, tokenizer=tokenizer, average=average, ema=ema)
 
 
 @in_python

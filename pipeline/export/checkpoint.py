@@ -14,6 +14,7 @@ from lineage.storage.places import shown_place
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedCheckpoint:
     """A checkpoint of `step` steps as it was exported: the `folder` written, and the place `read`.
+    `averaged_steps`: the checkpoints of which the mean was exported, that one the last; none: it alone.
     `has_tokenizer`: whether `tokenizer`, by its name, lies beside the weights; it may not have been at hand."""
 
     step: int
@@ -21,17 +22,25 @@ class ExportedCheckpoint:
     read: str
     tokenizer: str
     has_tokenizer: bool
+    averaged_steps: tuple[int, ...] = ()
 
 
 def export_checkpoint(
-    output: Folder, to: str, *, step: int | None = None, tokenizer: str | None = None
+    output: Folder,
+    to: str,
+    *,
+    step: int | None = None,
+    tokenizer: str | None = None,
+    average: int = 1,
+    ema: bool = False,
 ) -> ExportedCheckpoint:
     """Write the checkpoint of `step` steps (the newest) of the run at `output` to the folder `to`, with the
-    tokenizer of its data, which lies in the file `tokenizer` where its name leads nowhere.
+    tokenizer of its data, which lies in the file `tokenizer` where its name leads nowhere. `average`: the mean
+    of so many checkpoints, that one the last; `ema`: the moving average of the weights that the run kept.
 
-    RecipeError where there is no such checkpoint, or the tokenizer is another; CheckpointError where a file is
-    damaged."""
-    from trainer.huggingface.model_card import chosen_checkpoint, read_card
+    RecipeError where there are no such checkpoints, or the tokenizer is another; CheckpointError where a file
+    is damaged."""
+    from trainer.huggingface.model_card import averaged_checkpoints, read_card
 
     check_outside("--to", to)
     if not output.exists("model.json"):
@@ -41,17 +50,18 @@ def export_checkpoint(
         )
     card = read_card(output)
     files = tokenizer_files(card.tokenizer, tokenizer)
-    chosen_checkpoint(output, step)
+    averaged = averaged_checkpoints(output, step, average)
 
     from trainer.huggingface.export import export_run  # with torch, which a wrong path need not wait for
 
-    checkpoint = export_run(output, Path(to), step=step, tokenizer_files=files)
+    checkpoint = export_run(output, Path(to), step=step, average=average, ema=ema, tokenizer_files=files)
     return ExportedCheckpoint(
         step=checkpoint.step,
         folder=to,
         read=shown_place(Folder(card.checkpoints).folder(checkpoint.name)),
         tokenizer=card.tokenizer.name,
         has_tokenizer=bool(files),
+        averaged_steps=tuple(each.step for each in averaged) if average > 1 else (),
     )
 
 

@@ -63,7 +63,7 @@ def _in_run(run: TrainingRun, purged: PurgedOutput, certified: CertifiedCheckpoi
         # What the copy holds is what its checkpoint held then, whatever the run has undone since.
         there = as_of(run, certified.begun, exported.attempt, exported.step)
         if num := sum(exposure.applied for _, exposure in readings(there, purged)):
-            what = f"checkpoint of step {exported.step}, exported {exported.at}; it read it {num} times"
+            what = f"{exported.described}, exported {exported.at}; it read it {num} times"
             yield _gap("export", exported.place, what)
     undone: dict[int, int] = {}
     for _, exposure in readings(run, purged):

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import torch
 
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.checkpoint.state import OPTIMIZER, WEIGHTS, held_tensors
 from trainer.checkpoint.store import Checkpoint
-from trainer.huggingface.exported import record_exported
+from trainer.huggingface.exported import ExportRecord, record_exported
 from trainer.huggingface.llama import Export, export_weights
-from trainer.huggingface.model_card import chosen_checkpoint, read_card
+from trainer.huggingface.model_card import averaged_checkpoints, read_card
 from trainer.provenance.facts import owner_of
 
 
@@ -21,20 +23,33 @@ def export_run(
     target: Path,
     *,
     step: int | None = None,
+    average: int = 1,
+    ema: bool = False,
     tokenizer_files: Mapping[str, bytes] | None = None,
 ) -> Checkpoint:
     """Write a checkpoint of the run at `output` to the folder `target`: safetensors, config.json, what it was
-    made from and `tokenizer_files` (name: content). `step`: that checkpoint; None: the newest. Gives the checkpoint.
-    The run's output records it first: a replay does not reach a copy.
+    made from and `tokenizer_files` (name: content). `step`: that checkpoint; None: the newest. `average`: the
+    mean of so many checkpoints, of which that is the last; `ema`: the moving average of the weights that it
+    holds. Gives the checkpoint. The run's output records it first: a replay does not reach a copy.
 
-    RecipeError where there is no such checkpoint, CheckpointError where it is damaged."""
+    RecipeError where there are no such checkpoints, CheckpointError where one is damaged."""
     card = read_card(output)
-    entry = chosen_checkpoint(output, step)
+    entries = averaged_checkpoints(output, step, average)
+    entry, folder = entries[-1], Folder(card.checkpoints)
+    kind = f"{OPTIMIZER}ema." if ema else WEIGHTS
+    if not any(name.startswith(kind) for name in held_tensors(folder.folder(entry.name))):
+        raise RecipeError(
+            f"--ema: the checkpoint of step {entry.step} holds no moving average: expected"
+            " train.optimizer.ema above 0 in the run's recipe"
+        )
+    steps = tuple(each.step for each in entries) if average > 1 else ()
     made = {
         "output": output.url,
         "run": owner_of(output),
         "step": entry.step,
         "attempt": entry.attempt,
+        "averaged_steps": steps,
+        "ema": ema,
         "tokenizer": dataclasses.asdict(card.tokenizer),
     }
     export = Export(
@@ -44,7 +59,18 @@ def export_run(
         dtype=getattr(torch, card.dtype),
         more_files=tokenizer_files or {},
         made_from=made,
+        kind=kind,
+        averaged_with=[folder.folder(each.name) for each in entries[:-1]],
     )
-    record_exported(output, Folder(str(target)).url, entry.step, entry.attempt)
-    export_weights(Folder(card.checkpoints).folder(entry.name), target, export)
+    record_exported(
+        output,
+        ExportRecord(
+            place=Folder(str(target)).url,
+            step=entry.step,
+            attempt=entry.attempt,
+            averaged_steps=steps,
+            ema=ema,
+        ),
+    )
+    export_weights(folder.folder(entry.name), target, export)
     return entry

@@ -19,25 +19,36 @@ _FOLDER: Final = "exports"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRecord:
-    """A checkpoint that was exported to `place`, or that was begun to be."""
+    """A checkpoint that was exported to `place`, or that was begun to be; `averaged_steps`: the checkpoints of
+    which the mean was, it the last; `ema`: its moving average of the weights was."""
 
     place: str
     step: int
     attempt: int
-    at: str
+    averaged_steps: tuple[int, ...] = ()
+    ema: bool = False
+    at: str = ""
+
+    @property
+    def described(self) -> str:
+        """What was exported, in words."""
+        if self.averaged_steps:
+            what = f"mean of the checkpoints of steps {', '.join(map(str, self.averaged_steps))}"
+        else:
+            what = f"checkpoint of step {self.step}"
+        return f"moving average of the weights in the {what}" if self.ema else what
 
 
-def record_exported(output: Folder, place: str, step: int, attempt: int) -> None:
-    """Write down, before a byte is written, that a checkpoint goes to `place`; once, however often it is
-    tried."""
+def record_exported(output: Folder, record: ExportRecord) -> None:
+    """Write down, before a byte is written, that a checkpoint goes to `record.place`; once, however often it
+    is tried."""
     for name in output.names(_FOLDER):
         known = output.read(name)
-        row = json.loads(known)
-        if (row["place"], row["step"], row["attempt"]) == (place, step, attempt):
+        if dataclasses.replace(_read(known), at="") == record:
             output.publish(name, known)  # the call that wrote it may have failed to bring it to the disk
             return
     at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    row = dataclasses.asdict(ExportRecord(place=place, step=step, attempt=attempt, at=at))
+    row = dataclasses.asdict(dataclasses.replace(record, at=at))
     number = len(output.names(_FOLDER)) + 1
     while not output.publish_new(f"{_FOLDER}/{number:05d}.json", json.dumps(row).encode()):
         number += 1
@@ -45,4 +56,9 @@ def record_exported(output: Folder, place: str, step: int, attempt: int) -> None
 
 def exported_checkpoints(output: Folder) -> tuple[ExportRecord, ...]:
     """Every export that was recorded, in its order."""
-    return tuple(ExportRecord(**json.loads(output.read(name))) for name in output.names(_FOLDER))
+    return tuple(_read(output.read(name)) for name in output.names(_FOLDER))
+
+
+def _read(data: bytes) -> ExportRecord:
+    row = json.loads(data)
+    return ExportRecord(**row | {"averaged_steps": tuple(row.get("averaged_steps", ()))})

@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -52,7 +53,8 @@ _STACKED: Final = ".experts.w"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
     """What goes beside the weights. `more_files`: name in the folder, content; `made_from`: what `MADE_FROM` says
-    of the checkpoint, to which the hash of the weights is added."""
+    of the checkpoint, to which the hash of the weights is added. `kind`: begins the names of the checkpoint's
+    tensors that are exported; `averaged_with`: further checkpoints, of all of which the mean is."""
 
     config: ModelConfig
     seq_len: int
@@ -60,6 +62,8 @@ class Export:
     dtype: torch.dtype
     more_files: Mapping[str, bytes]
     made_from: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = WEIGHTS
+    averaged_with: Sequence[Folder] = ()
 
 
 def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes: int = _FILE_BYTES) -> None:
@@ -73,10 +77,11 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
             f"the model has {export.config.experts.num_shared} shared experts, and transformers' Mixtral has"
             " none: it cannot be exported; its checkpoint can be trained on with train.init_from"
         )
-    check_files(checkpoint)
-    _refuse_biases(checkpoint)
-    held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(WEIGHTS)}
-    sizes = {name.removeprefix(WEIGHTS): entry.size for name, entry in held.items()}
+    for each in (checkpoint, *export.averaged_with):
+        check_files(each)
+        _refuse_biases(each)
+    held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(export.kind)}
+    sizes = {name.removeprefix(export.kind): entry.size for name, entry in held.items()}
     files = list(_files(sizes, export.dtype.itemsize, file_bytes))
     folder = Folder(str(target))
     folder.remove("config.json")  # of an earlier export: the folder is not complete from here on
@@ -86,15 +91,15 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     where: dict[str, str] = {}
     for number, names in enumerate(files):
         file = SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
-        state = {
-            WEIGHTS + name: torch.empty(sizes[name], dtype=held[WEIGHTS + name].properties.dtype)
-            for name in names
-        }
-        load(checkpoint, state, None)
+        state = _mean(
+            (checkpoint, *export.averaged_with),
+            {name: held[export.kind + name] for name in names},
+            export.kind,
+        )
         tensors = {
             stored: tensor.to(export.dtype).contiguous()
-            for name in names
-            for stored, tensor in _as_stored(name, state[WEIGHTS + name])
+            for name, whole in state.items()
+            for stored, tensor in _as_stored(name, whole)
         }
         with folder.writing(file) as unpublished:
             mode = os.stat(unpublished.name).st_mode
@@ -119,6 +124,21 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
         export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype
     )
     _publish_json(folder, "config.json", described)
+
+
+def _mean(
+    checkpoints: Sequence[Folder], held: Mapping[str, TensorStorageMetadata], kind: str
+) -> dict[str, Tensor]:
+    """The mean of tensors of a kind over checkpoints, by name, in their dtype."""
+    total: dict[str, Tensor] = {}
+    for checkpoint in checkpoints:
+        state = {
+            kind + name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in held.items()
+        }
+        load(checkpoint, state, None)
+        for name in held:
+            total[name] = total[name].add_(state[kind + name]) if name in total else state[kind + name]
+    return {name: tensor.div_(len(checkpoints)) for name, tensor in total.items()}
 
 
 def _refuse_biases(checkpoint: Folder) -> None:

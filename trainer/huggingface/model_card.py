@@ -94,6 +94,18 @@ def chosen_checkpoint(output: Folder, step: int | None) -> Checkpoint:
     raise RecipeError(f"--step {step}: {output.url} has checkpoints of steps {known}")
 
 
+def averaged_checkpoints(output: Folder, step: int | None, num: int) -> tuple[Checkpoint, ...]:
+    """So many checkpoints, the last of them that of `chosen_checkpoint`. RecipeError where there are fewer."""
+    last = chosen_checkpoint(output, step)
+    found = [entry for entry in checkpoints_of(output) if entry.step <= last.step]
+    if num > len(found):
+        raise RecipeError(
+            f"--average {num}: {output.url} has {len(found)} checkpoint{'s' if len(found) > 1 else ''} up to step"
+            f" {last.step}: expected at most that many; train.checkpoint.keep says how many a run keeps"
+        )
+    return tuple(found[-num:])
+
+
 def checkpoints_of(output: Folder) -> tuple[Checkpoint, ...]:
     """The complete checkpoints of a training run that are still there, by step; none before its first
     start."""

@@ -115,7 +115,7 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
         control=dist.new_group(backend="gloo"),
         proxy=proxy,
         reference=reference,
-        optimizer=Optimizer(proxy.parameters(), table.optimizer, proxy.groups.stage),
+        optimizer=Optimizer(proxy.parameters(), table.optimizer, proxy.groups.stage, proxy.config.latent),
         saver=Saver(checkpoints, output, table.checkpoint, dist.new_group(backend="gloo"), steps=table.steps),
         number=[data.sources.index(source) for source in job.sources],
         history=torch.zeros(table.steps, len(job.sources), dtype=torch.float64),

@@ -12,9 +12,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from trainer.model.description import LatentAttention
 from trainer.model.muon import Member, Muon
 from trainer.model.owners import local_part
-from trainer.model.roles import DECAYING, group_of, role_of
+from trainer.model.roles import DECAYING, group_of, role_of, rows_of_matrices
 from trainer.recipe_tables.optimizer import OptimizerTable
 
 MATRICES: Final = "exchange of matrices with their owners"
@@ -28,10 +29,15 @@ class Optimizer:
     `adamw`, `muon`: either is None where nothing is for it."""
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], table: OptimizerTable, group: dist.ProcessGroup | None
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        table: OptimizerTable,
+        group: dist.ProcessGroup | None,
+        latent: LatentAttention | None = None,
     ) -> None:
         """`parameters` by their names; `group`: the ranks that share them, None: this rank has them alone.
-        Every rank of it makes one."""
+        Every rank of it makes one. `latent`: the model's latent attention, whose parameters hold several
+        matrices each."""
         # Fused kernels take tensors of one device mesh at a time, and experts live on another than the rest.
         for_adamw: dict[tuple[DeviceMesh | None, float, float], list[nn.Parameter]] = {}
         for_muon = []
@@ -44,7 +50,7 @@ class Optimizer:
                 peak = peak * group_.lr_factor
                 decay = decay if group_.weight_decay is None else group_.weight_decay
             if is_muons:
-                rows = (parameter.shape[-2],)
+                rows = rows_of_matrices(name, parameter.shape[-2], latent)
                 for_muon.append(Member(parameter=parameter, rows=rows, peak=peak, weight_decay=decay))
             else:
                 for_adamw.setdefault((mesh_of(parameter), peak, decay), []).append(parameter)

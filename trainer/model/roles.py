@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final, get_args
 
 from lineage.recipe import RecipeError
+from trainer.model.description import LatentAttention
 from trainer.recipe_tables.optimizer import OptimizerGroup, Role
 
 ROLES: Final = get_args(Role)
@@ -15,10 +16,10 @@ DECAYING: Final = ("matrix", "embedding", "head", "router")
 
 
 def role_of(name: str, num_axes: int) -> Role:
-    """The role of a parameter with a Hugging Face name. Experts that are stacked have an axis more than other
-    matrices, and their biases than other biases: a bias is known by its name alone."""
+    """The role of a parameter by its name. Experts that are stacked have an axis more than other matrices, and
+    their biases than other biases: a bias is known by its name alone."""
     *above, last = name.split(".")
-    if last.endswith("bias"):
+    if last == "bias" or (above[-1] == "experts" and last.startswith("b")):
         return "bias"
     if last == "sinks":
         return "sink"
@@ -27,6 +28,17 @@ def role_of(name: str, num_axes: int) -> Role:
     if "layers" not in above:
         return "head" if "lm_head" in above else "embedding"
     return "router" if above[-1] in ("gate", "router") else "matrix"
+
+
+def rows_of_matrices(name: str, num_rows: int, latent: LatentAttention | None) -> tuple[int, ...]:
+    """The rows of each matrix of a parameter, in their order: of latent attention the latent and the rotary key
+    of all heads are made by one parameter, and keys and values of each head by another."""
+    if latent is not None and name.endswith("kv_a_proj_with_mqa.weight"):
+        return latent.kv_rank, latent.rope_dim
+    if latent is not None and name.endswith("kv_b_proj.weight"):
+        of_head = latent.nope_dim, latent.value_dim
+        return of_head * (num_rows // sum(of_head))
+    return (num_rows,)
 
 
 def group_of(name: str, role: Role, groups: Sequence[OptimizerGroup]) -> OptimizerGroup | None:

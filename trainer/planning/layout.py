@@ -102,7 +102,8 @@ class Kernels(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLayout:
     """`compute_bytes` of a number in forward and backward, `weight_bytes` of a weight, a gradient or a
-    moment."""
+    moment. `muon_rounds`: of the iteration that makes the momenta of matrices orthogonal; 0: AdamW has all;
+    `averages`: weights have an average beside them."""
 
     config: ModelConfig
     mesh: Mesh
@@ -121,6 +122,8 @@ class PlannedLayout:
     prefetch_layers: int = 1
     async_tp: bool = False
     compiled: bool = False
+    muon_rounds: int = 0
+    averages: bool = False
 
     @property
     def kernels(self) -> Kernels:
@@ -281,6 +284,8 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
         prefetch_layers=table.overlap.prefetch_layers,
         async_tp=table.overlap.async_tp,
         compiled=table.compile,
+        muon_rounds=table.optimizer.muon.iterations if table.optimizer.name == "muon" else 0,
+        averages=table.optimizer.ema > 0,
     )
 
 

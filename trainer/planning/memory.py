@@ -47,7 +47,7 @@ class Instant(NamedTuple):
 
 
 def memory(layout: PlannedLayout) -> Memory:
-    """What the trainer keeps on the fullest GPU at the fullest instant: weights, gradients and two moments in
+    """What the trainer keeps on the fullest GPU at the fullest instant: weights, gradients and moments in
     `weight_bytes` each (with bfloat16 the 16 bytes a parameter of ZeRO, over their shards), and what is
     gathered or kept in `compute_bytes`."""
     found = (memory_of_rank(layout, rank) for ranks in likely_ranks(layout) for rank in ranks)
@@ -72,7 +72,7 @@ def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
         rank=rank,
         parameters=kept + gathered_parameters(layout, part),
         gradients=fullest.gradients + (kept if fullest.sharded else 0.0),
-        optimizer_states=2 * kept,
+        optimizer_states=state_bytes(layout, part, layout.shards),
         activations=fullest.activations,
     )
 
@@ -84,10 +84,19 @@ def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
 
 
 def sharded_bytes(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> float:
-    """Bytes that a GPU holds for good of the weights of owned parameters; as many of their gradients, and
-    twice as many of both moments."""
+    """Bytes that a GPU holds for good of the weights of owned parameters; as many of their gradients."""
     (split, whole, experts), (num_split, num_whole, num_experts) = owned, shards
     return weight_bytes * (split / num_split + whole / num_whole + experts / num_experts)
+
+
+def state_bytes(layout: PlannedLayout, part: Part, shards: ShardCounts) -> float:
+    """Bytes that a GPU holds of what the optimizer keeps for a part of the model: two moments, of matrices
+    that are Muon's one, and the average of the weights. Norms and routers of a layer count as matrices."""
+    owned, matrices = owned_parameters(layout, part), part._replace(embedding=0, head=0)
+    states = (2 + layout.averages) * sharded_bytes(owned, layout.weight_bytes, shards)
+    if layout.muon_rounds:
+        states -= sharded_bytes(owned_parameters(layout, matrices), layout.weight_bytes, shards)
+    return states
 
 
 def gathered_parameters(layout: PlannedLayout, part: Part) -> float:

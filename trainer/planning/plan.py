@@ -164,9 +164,12 @@ def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig
 
 
 def checkpoint_bytes(layout: PlannedLayout) -> float:
-    """Weights and two moments of the whole model in `weight_bytes` each; the rest of a checkpoint is
-    small."""
-    return 3.0 * layout.weight_bytes * layout.config.num_parameters
+    """Weights and the optimizer's states of the whole model in `weight_bytes` each; the rest of a checkpoint
+    is small."""
+    num = layout.config.num_parameters
+    ends = layout.config.num_embedding_parameters * (1 if layout.config.tied else 2)
+    states = (2 + layout.averages) * num - (num - ends if layout.muon_rounds else 0)
+    return float(layout.weight_bytes * (num + states))
 
 
 def mtbf_hours(plan: PlanTable, num_nodes: int) -> float:

@@ -27,7 +27,7 @@ from trainer.parallel.checks import check_mesh, check_split_backward
 from trainer.planning.communication import in_domain, traffic, weight_traffic
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import (
-    ParameterCounts,
+    Part,
     PlannedLayout,
     Recompute,
     Zero,
@@ -41,6 +41,7 @@ from trainer.planning.memory import (
     memory,
     owned_parameters,
     sharded_bytes,
+    state_bytes,
 )
 from trainer.planning.plan import finished_corpus, layout_for, planned_model
 from trainer.planning.throughput import (
@@ -343,9 +344,11 @@ class _Maker:
                     continue
                 total, spread = 0.0, shards_of(zero, dp_shard * mesh.cp, mesh.tp, mesh.ep)
                 for rank in ranks:
-                    weights = sharded_bytes(rank.owned, layout.weight_bytes, spread)
+                    owned = owned_parameters(layout, rank.part)
+                    weights = sharded_bytes(owned, layout.weight_bytes, spread)
                     fullest = max(rank.beside, rank.beside_gradients + weights)
-                    total = max(total, rank.gathered + 3 * weights + fullest)
+                    states = state_bytes(layout, rank.part, spread)
+                    total = max(total, rank.gathered + weights + states + fullest)
                 if total > room:
                     lacking.append(dp_shard)
                     self.refused.append(
@@ -376,10 +379,9 @@ class _Maker:
 
 class _RankBytes(NamedTuple):
     """What a rank holds whatever its shards are, bytes: weights that are gathered, and activations and
-    gradients at the fullest instant at which shards have no gradients, and at which they do. `owned`: see
-    `owned_parameters`."""
+    gradients at the fullest instant at which shards have no gradients, and at which they do."""
 
-    owned: ParameterCounts
+    part: Part
     gathered: float
     beside: float
     beside_gradients: float
@@ -391,7 +393,7 @@ def _rank_bytes(layout: PlannedLayout) -> Iterator[_RankBytes]:
         part = layout.ranks[ranks[0]]
         beside = [(instant.sharded, instant.activations + instant.gradients) for instant in of_ranks]
         yield _RankBytes(
-            owned=owned_parameters(layout, part),
+            part=part,
             gathered=gathered_parameters(layout, part),
             beside=max((size for sharded, size in beside if not sharded), default=0.0),
             beside_gradients=max((size for sharded, size in beside if sharded), default=-math.inf),

@@ -7,11 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainer.planning.communication import LayerMessages, Traffic, layer_messages, stage_message
+from trainer.planning.communication import (
+    LayerMessages,
+    Traffic,
+    all_to_all_path,
+    layer_messages,
+    stage_message,
+)
 from trainer.planning.gpus import Machine, MeasuredDevice
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
-from trainer.planning.products import layer_products, layer_seconds, output_product, product_seconds
+from trainer.planning.products import (
+    LayerProduct,
+    layer_products,
+    layer_seconds,
+    output_product,
+    product_seconds,
+)
 from trainer.planning.schedules import PassTimes, PipelinePlan, long_span
 
 
@@ -268,13 +280,45 @@ def synchronising_seconds(
 
 
 def update_seconds(layout: PlannedLayout, machine: Machine) -> float:
-    """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and
-    writes all but the gradient, each rank those that it shards."""
+    """Seconds of the optimizer on the fullest rank. AdamW is bound by memory: it reads weight, gradient and
+    both moments and writes all but the gradient, each rank those that it shards; Muon's pass over its matrices
+    moves about as much, beside `orthogonalising_seconds`."""
+    more = orthogonalising_seconds(layout, machine) if layout.muon_rounds else 0.0
     if (measured := measured_layers(layout, machine)) is not None:
         (of_layer, others), part = measured.update, layout.largest
-        return (part.num_layers * of_layer + (part.embedding or part.head) * others) / layout.shards.split
+        return (
+            more + (part.num_layers * of_layer + (part.embedding or part.head) * others) / layout.shards.split
+        )
     weights = sharded_bytes(owned_parameters(layout, layout.largest), layout.weight_bytes, layout.shards)
-    return 7 * weights / machine.memory_bandwidth
+    return more + 7 * weights / machine.memory_bandwidth
+
+
+def orthogonalising_seconds(layout: PlannedLayout, machine: Machine) -> float:
+    """Seconds in which the ranks of a stage make its momenta orthogonal, each its share of the matrices but at
+    least the largest one, and of their way to their owners and back, in two bytes a number."""
+    part, whole = layout.largest, layout.kernels._replace(tp=1, ep=1)
+    num_ranks = layout.mesh.num_workers // layout.mesh.pp
+    total, largest = 0.0, 0.0
+    for num_layers, sparse in ((part.num_dense, False), (part.num_sparse, True)):
+        for product in layer_products(whole, sparse=sparse) if num_layers else ():
+            if product.name == "router":
+                continue
+            short, long = sorted((product.inputs, product.outputs))
+            gram, square, last = (
+                LayerProduct(product.name, short, *sides, 1, 0, False)
+                for sides in ((long, short), (short, short), (short, long))
+            )
+            seconds = layout.muon_rounds * sum(
+                product_seconds(each, 1, 2, machine) for each in (gram, square, last)
+            )
+            total += num_layers * product.times * seconds
+            largest = max(largest, seconds)
+    in_layers = part._replace(embedding=0, head=0)
+    pieces = sharded_bytes(owned_parameters(layout, in_layers), 2, layout.shards)
+    path = all_to_all_path(num_ranks, machine, layout.mesh.num_workers)
+    sent = pieces / max(1, layout.mesh.dp * layout.mesh.cp // layout.shards.split) + pieces
+    away = path.seconds(sent, 2) if num_ranks > 1 else 0.0
+    return max(total / num_ranks, largest) + away
 
 
 def _seconds(sent: Sequence[Traffic], what: str) -> float:

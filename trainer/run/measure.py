@@ -28,6 +28,7 @@ from trainer.parallel.weights import initialise
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import finished_corpus, planned_model
 from trainer.planning.products import model_products
+from trainer.recipe_tables.optimizer import MuonTable
 from trainer.recipe_tables.parallelism import Mesh, OverlapTable, PipelineTable
 from trainer.recovery.faults import SpikeWindow
 from trainer.run.step import StepContext, train_step
@@ -149,12 +150,14 @@ def _step_parts(
     if isinstance(model.parts[0], DistributedDataParallel):
         model.parts[0].register_comm_hook(None, noop_hook)
     num_rows = max(1, round(layout.mean_tokens * mesh.cp / layout.seq_len))
+    # A plan reckons what Muon's matrices take more, for any number of owners.
+    asked = dataclasses.replace(table.optimizer, name="adamw", muon=MuonTable())
     tokens_BT = torch.randint(config.vocab_size, (num_rows, layout.seq_len), device=device)
     context = StepContext(
         model=model,
         batches=_SameRows(rows=DeviceRows.of_one_document(tokens_BT), global_batch=num_rows * mesh.dp),
-        optimizer=Optimizer(model.parameters(), table.optimizer, model.groups.stage),
-        table=table.optimizer,
+        optimizer=Optimizer(model.parameters(), asked, model.groups.stage, model.config.latent),
+        table=asked,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, device),
         clock=PhaseClock(device),

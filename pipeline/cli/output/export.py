@@ -14,6 +14,8 @@ and on these options, not on the number of processors.
 
 sluice export RUN_OUTPUT --to DIR             the newest checkpoint
 sluice export RUN_OUTPUT --step 200 --to DIR
+sluice export RUN_OUTPUT --average 5 --to DIR    the mean of the last five checkpoints
+sluice export RUN_OUTPUT --ema --to DIR       the moving average that train.optimizer.ema keeps
 sluice export RUN_OUTPUT --tokenizer my.tiktoken --to DIR
 
 A run records only the name and hash of a tokenizer file: --tokenizer gives the file itself. Without it the
@@ -48,7 +50,7 @@ _OF_CORPORA = (
     "num_cpus",
     "address",
 )
-_OF_CHECKPOINTS = ("step", "tokenizer")
+_OF_CHECKPOINTS = ("step", "tokenizer", "average", "ema")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -106,6 +108,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     checkpoint = parser.add_argument_group("options for a checkpoint")
     checkpoint.add_argument("--step", type=int, metavar="T", help="the checkpoint of T steps (the newest)")
+    checkpoint.add_argument(
+        "--average",
+        type=count,
+        metavar="N",
+        help="the mean of N checkpoints, the chosen one the last (1)",
+    )
+    checkpoint.add_argument(
+        "--ema",
+        action="store_true",
+        default=None,
+        help="the moving average of the weights (train.optimizer.ema) instead of the weights",
+    )
     checkpoint.add_argument("--tokenizer", metavar="FILE", help="the tokenizer file of the training data")
 
 
@@ -202,12 +216,34 @@ def how_to_read(row: ExportRow, tokenizer: TokenizerIdentity) -> Iterator[str]:
 def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
     from pipeline.export.checkpoint import export_checkpoint
 
-    done = export_checkpoint(output, options.to, step=options.step, tokenizer=options.tokenizer)
+    if options.average == 0:
+        raise RecipeError("--average 0: expected at least 1")
+    done = export_checkpoint(
+        output,
+        options.to,
+        step=options.step,
+        tokenizer=options.tokenizer,
+        average=options.average or 1,
+        ema=bool(options.ema),
+    )
     if not done.has_tokenizer:
         line = f"without the tokenizer: {done.tokenizer} is not here; --tokenizer says where its file lies"
         print(visible(line), file=sys.stderr)
     if options.json:
-        print_json({"step": done.step, "folder": done.folder, "read": done.read})
+        print_json(
+            {
+                "step": done.step,
+                "folder": done.folder,
+                "read": done.read,
+                "averaged_steps": list(done.averaged_steps),
+                "ema": bool(options.ema),
+            }
+        )
     else:
-        print(visible(f"{done.folder}: checkpoint of step {done.step}, read from {done.read}"))
+        what = f"checkpoint of step {done.step}"
+        if done.averaged_steps:
+            what = f"mean of the checkpoints of steps {', '.join(map(str, done.averaged_steps))}"
+        if options.ema:
+            what = f"moving average in the {what}"
+        print(visible(f"{done.folder}: {what}, read from {done.read}"))
     return 0

@@ -246,7 +246,7 @@ def context_of(model: ParallelModel, feed: Feed, table: OptimizerTable = TABLE) 
     return StepContext(
         model=model,
         batches=feed,
-        optimizer=Optimizer(model.parameters(), table, model.groups.stage),
+        optimizer=Optimizer(model.parameters(), table, model.groups.stage, model.config.latent),
         table=table,
         steps=STEPS,
         spikes=SpikeWindow(128, 6.0, model.device),

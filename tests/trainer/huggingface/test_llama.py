@@ -23,7 +23,7 @@ from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import CheckpointError
 from trainer.huggingface.export import export_run
-from trainer.huggingface.exported import exported_checkpoints, record_exported
+from trainer.huggingface.exported import ExportRecord, exported_checkpoints, record_exported
 from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import read_card
 from trainer.model.description import Experts, Llama3Scaling, ModelConfig, Rotary
@@ -312,7 +312,7 @@ def test_a_damaged_checkpoint_is_not_exported(run: Run, tmp_path: Path) -> None:
 def test_an_export_that_is_tried_again_is_recorded_once(tmp_path: Path) -> None:
     output = Folder(str(tmp_path))
     for place, step in (("/a", 4), ("/a", 4), ("/b", 4), ("/a", 8), ("/a", 4)):
-        record_exported(output, place, step, 1)
+        record_exported(output, ExportRecord(place=place, step=step, attempt=1))
     assert [(row.place, row.step) for row in exported_checkpoints(output)] == [
         ("/a", 4),
         ("/b", 4),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lineage.recipe import RecipeError, parse_table
+from trainer.model.description import LatentAttention
 from trainer.model.muon import orthogonalised
 from trainer.model.optimizer import Optimizer
 from trainer.model.owners import Matrix, owners_of
@@ -67,6 +68,29 @@ def test_muon_is_torchs_muon_to_the_bit_and_each_expert_a_matrix_of_its_own(
             stacked, _, expert = name.partition(" ")
             held = mine[stacked][int(expert)] if expert else mine[stacked]
             assert torch.equal(held, parameter), (name, step)
+
+
+def test_parameters_of_latent_attention_hold_several_matrices() -> None:
+    latent = LatentAttention(query_rank=None, kv_rank=24, nope_dim=16, rope_dim=8, value_dim=12)
+    names = f"{LAYER}.self_attn.kv_a_proj_with_mqa.weight", f"{LAYER}.self_attn.kv_b_proj.weight"
+    rows = {names[0]: [24, 8], names[1]: [16, 12] * 3}
+    torch.manual_seed(0)
+    mine = {name: nn.Parameter(torch.randn(sum(rows[name]), 24)) for name in names}
+    mine[NORM] = nn.Parameter(torch.ones(24))
+    theirs = {name: [nn.Parameter(part) for part in mine[name].detach().split(rows[name])] for name in names}
+    optimizer = Optimizer(mine, OptimizerTable(name="muon"), None, latent)
+    muon = torch.optim.Muon([each for parts in theirs.values() for each in parts], lr=0.02, weight_decay=0.0)
+    for _ in range(3):
+        for name, parameter in mine.items():
+            gradient = torch.randn_like(parameter)
+            parameter.grad = gradient
+            for part, held in zip(gradient.split(rows.get(name, [24])), theirs.get(name, ()), strict=False):
+                held.grad = part.clone()
+        optimizer.prepare()
+        optimizer.step(lambda peak: peak, torch.tensor(0.0))
+        muon.step()
+        for name, parts in theirs.items():
+            assert torch.equal(mine[name], torch.cat(list(parts))), name
 
 
 def test_what_is_no_matrix_of_a_layer_is_adamws_to_the_bit() -> None:
@@ -181,7 +205,9 @@ def test_a_group_scales_the_rate_and_sets_the_decay_of_what_it_matches() -> None
         (f"{LAYER}.mlp.router.weight", 2, "router"),
         (f"{LAYER}.mlp.router.bias", 1, "bias"),
         (f"{LAYER}.block_sparse_moe.experts.w2", 3, "matrix"),
-        (f"{LAYER}.mlp.experts.down_proj_bias", 2, "bias"),
+        (f"{LAYER}.block_sparse_moe.experts.b1", 2, "bias"),
+        (f"{LAYER}.self_attn.kv_a_proj_with_mqa.weight", 2, "matrix"),
+        (f"{LAYER}.self_attn.kv_a_layernorm.weight", 1, "norm"),
     ],
 )
 def test_a_parameter_has_the_role_that_its_name_says(name: str, num_axes: int, role: str) -> None:

@@ -30,7 +30,7 @@ from tests.support.training.layouts import (
     whole_weights,
 )
 from trainer.data.dataset import Slice
-from trainer.model.description import ModelConfig
+from trainer.model.description import LatentAttention, ModelConfig
 from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
 from trainer.parallel.layout import ParallelLayout
@@ -42,6 +42,12 @@ from trainer.recipe_tables.optimizer import MuonTable, OptimizerGroup
 MUON = dataclasses.replace(TABLE, name="muon", muon=MuonTable(lr=0.01, weight_decay=0.05))
 DEEP = dataclasses.replace(CONFIG, num_layers=4)
 EXPERTS = model_config("moe-debug", VOCAB)
+LATENT = dataclasses.replace(
+    CONFIG,
+    head_dim=24,
+    num_kv_heads=CONFIG.num_heads,
+    latent=LatentAttention(query_rank=32, kv_rank=48, nope_dim=16, rope_dim=8, value_dim=16),
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +97,7 @@ def updated(layout: ParallelLayout, config: ModelConfig, process: Process) -> di
     model = parallelise_model(config, layout, process.device, datetime.timedelta(seconds=60))
     initialise(model, SEED)
     parameters = model.parameters()
-    optimizer = Optimizer(parameters, table, model.groups.stage)
+    optimizer = Optimizer(parameters, table, model.groups.stage, model.config.latent)
     optimizer.begin()
     for step in range(3):
         for name, parameter in parameters.items():
@@ -117,6 +123,7 @@ UPDATED = {
     "pipeline 2": (ParallelLayout(mesh=mesh(pp=2)), DEEP),
     "experts 2": (ParallelLayout(mesh=mesh(dp_shard=2, ep=2)), EXPERTS),
     "hsdp 2 x 2": (ParallelLayout(mesh=mesh(dp_replicate=2, dp_shard=2)), DEEP),
+    "latent attention, fsdp 2": (ParallelLayout(mesh=mesh(dp_shard=2)), LATENT),
 }
 UPDATED_SLOWLY = {
     "fsdp 3, uneven pieces": (ParallelLayout(mesh=mesh(dp_shard=3)), DEEP),

@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch.distributed.pipelining.schedules import _Action, _add_send_recv, _ComputationType
 
+from lineage.recipe import parse_table
 from tests.support.training.plans import mixtral, plan_of
 from tests.trainer.planning.formulae import GptLayer, gpt_layer_activations, zero_bytes
 from trainer.model.attention import document_masks
+from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama
 from trainer.planning.layout import PlannedLayout, num_parameters
@@ -27,6 +29,7 @@ from trainer.planning.memory import (
     stage_messages,
 )
 from trainer.planning.schedules import PipelinePlan, action_table, fullest_instants
+from trainer.recipe_tables.optimizer import OptimizerTable
 from trainer.recipe_tables.parallelism import Mesh, Schedule, rank_of_stage
 
 
@@ -82,6 +85,25 @@ def test_states_are_sixteen_bytes_a_parameter_over_the_shards(tmp_path: Path, nu
     # are none.
     assert found.gradients == (kept if num_gpus < 64 else 0)
     assert 4 * kept == zero_bytes(plan.layout.config.num_parameters, num_gpus, 3)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [("adamw", 0.0), ("adamw", 0.9), ("muon", 0.0), ("muon", 0.9)], ids="{0[0]} {0[1]}".format
+)
+def test_states_are_those_that_the_optimizer_keeps(tmp_path: Path, optimizer: tuple[str, float]) -> None:
+    name, ema = optimizer
+    asked = [f'train.optimizer.name="{name}"', f"train.optimizer.ema={ema}", "train.model=debug"]
+    plan = plan_of(tmp_path, *asked, "train.parallel.dp_shard=1")
+    table = parse_table(OptimizerTable, {"name": name, "ema": ema})
+    with torch.device("meta"):
+        parameters = dict(Llama(plan.layout.config).named_parameters())
+        kept = Optimizer(parameters, table, None)
+        states = [tensor for parameter in parameters.values() for tensor in kept.state(parameter).values()]
+    held = sum(tensor.nbytes for tensor in states)
+    assert plan.memory.optimizer_states == pytest.approx(held, rel=1e-3)
+    assert plan.checkpoints.num_bytes == pytest.approx(
+        held + sum(parameter.nbytes for parameter in parameters.values()), rel=1e-3
+    )
 
 
 def test_what_is_sharded_or_computed_again_takes_less_memory(tmp_path: Path) -> None:

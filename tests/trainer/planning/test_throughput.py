@@ -304,6 +304,34 @@ def test_context_peers_gather_or_pass_round_and_without_balance_one_has_more_wor
     assert more == pytest.approx(attention * (15 / 8 - 1))
 
 
+def test_muon_takes_the_products_of_its_rounds_shared_among_the_ranks_of_a_stage(tmp_path: Path) -> None:
+    muon = 'train.optimizer.name="muon"'
+    llama_8b = [(4096, 4096)] * 2 + [(1024, 4096)] * 2 + [(4096, 14336)] * 3
+    flops = 32 * 5 * sum(4 * short**2 * long + 2 * short**3 for short, long in llama_8b)
+    wire = [
+        "plan.intra_gbps=1e12",
+        "plan.inter_gbps=1e12",
+        "plan.latency_us=[0, 0, 0]",
+        "plan.efficiency=0.5",
+    ]
+
+    def more(*asked: str) -> float:
+        with_muon, without = (
+            plan_of(tmp_path, *wire, *asked, *name).throughput.update_seconds for name in ((muon,), ())
+        )
+        return with_muon - without
+
+    alone = more("train.parallel.dp_shard=1")
+    assert alone == pytest.approx(flops / (0.5 * GPUS["H100"].peak_flops), rel=1e-6)
+    assert more("train.parallel.dp_shard=8") == pytest.approx(alone / 8, rel=1e-4)
+    assert more("train.parallel.dp_shard=2", "train.parallel.tp=4") == pytest.approx(alone / 8, rel=1e-4)
+    # Of 224 matrices and 512 ranks most have none: the largest one decides.
+    largest = 5 * (4 * 4096**2 * 14336 + 2 * 4096**3) / (0.5 * GPUS["H100"].peak_flops)
+    assert more("train.parallel.dp_shard=512", "train.global_batch=512") == pytest.approx(largest, rel=1e-3)
+    slow = more("train.parallel.dp_shard=8", "plan.intra_gbps=100", "plan.inter_gbps=100")
+    assert slow > alone / 8 + 2 * 7e9 / 8 / (100e9 / 8)
+
+
 def test_a_gpu_alone_sends_nothing(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "train.parallel.dp_shard=1", *HALF)
     assert plan.traffic == ()
