@@ -66,6 +66,7 @@ docs: $(READY)
 	$(BIN)/sluice recipe keys --markdown > docs/recipe.md
 	$(BIN)/python -m pipeline.recipe_help.rules docs/rules.md
 	$(BIN)/python -m pipeline.recipe_help.published docs/recipes.md
+	$(BIN)/python -m pipeline.recipe_help.families docs/families.md
 
 notebook: $(READY)
 	$(BIN)/python -m tests.support.notebook

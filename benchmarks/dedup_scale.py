@@ -49,7 +49,7 @@ from pipeline.cluster.session import ray_session
 from pipeline.dedup.corpus import IN_PROCESS_ROWS, DedupJob, deduplicate
 from pipeline.dedup.exchange import Engine, InPhases, InProcess
 from pipeline.dedup.inputs import locators
-from pipeline.phases.phase import Run
+from pipeline.phases.phase import RunState
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe.tables import PipelineRecipe, RunTable, SourceTable
@@ -176,12 +176,12 @@ def run_once(root: Path, plan: Plan, engine_name: str, rounds_above: int) -> Non
     (root / "result.json").write_text(json.dumps(spent | _found(job, plan)))
 
 
-def run_below(root: Path) -> Run:
+def run_below(root: Path) -> RunState:
     """A run whose output is below `root` and whose input files are not read."""
     source = SourceTable(name="none", inputs=("none",))
     recipe = PipelineRecipe(run=RunTable(name="dedup_scale", output=str(root)), source=(source,))
     plan = RunPlan(recipe=recipe, out=Folder(str(root)), units=(), identity={}, key="")
-    return Run(plan=plan, reporter=ProgressReporter(quiet=True))
+    return RunState(plan=plan, reporter=ProgressReporter(quiet=True))
 
 
 def _timed(job: DedupJob, engine: Engine) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from pipeline.model_steps.phase import read_inputs
 from pipeline.phases.buckets import PartedGroups, part_groups
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
-from pipeline.phases.phase import Run, run_phase
+from pipeline.phases.phase import RunState, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise
 from pipeline.phases.read import ReadJob, read_job
@@ -91,7 +91,7 @@ def run(
         if check_same_run(plan, reporter.say, trial=trial):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
-        state = Run(plan=plan, reporter=reporter, held=held)
+        state = RunState(plan=plan, reporter=reporter, held=held)
         tokenizer, lines = tokenizer_of(recipe, run_input.placed)
         for line in lines:
             reporter.say(line)
@@ -122,9 +122,9 @@ class RunInput:
 
     plan: RunPlan
     job: ReadJob
-    read: Callable[[Run, ReadJob, BadRecordWatch], list[ReadResult]]
+    read: Callable[[RunState, ReadJob, BadRecordWatch], list[ReadResult]]
     placed: PlacedTokens | None = None
-    check_and_record: Callable[[Run], None] = lambda state: None
+    check_and_record: Callable[[RunState], None] = lambda state: None
 
 
 def from_inputs(recipe: PipelineRecipe) -> RunInput:
@@ -135,7 +135,7 @@ def from_inputs(recipe: PipelineRecipe) -> RunInput:
     models = models_of(job.steps, job.tables)
     check_can_work(models, recipe.ray)
 
-    def read_files(state: Run, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
+    def read_files(state: RunState, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
         return read_inputs(state, job, plan_actors(models, recipe.ray, state.reporter.say), watch.see)
 
     return RunInput(plan=plan_run(recipe), job=job, read=read_files)
@@ -152,7 +152,7 @@ def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
     if placed is None:
         check_tokenizer(recipe)
 
-    def read_texts(state: Run, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
+    def read_texts(state: RunState, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
         return run_phase(state, refilter_phase(plan, job, refiltering, watch.see))
 
     return RunInput(
@@ -164,7 +164,7 @@ def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
     )
 
 
-def read(state: Run, job: ReadJob, run_input: RunInput) -> list[ReadResult]:
+def read(state: RunState, job: ReadJob, run_input: RunInput) -> list[ReadResult]:
     """2. What came of every input file, in plan order.
 
     TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it
@@ -183,7 +183,7 @@ def read(state: Run, job: ReadJob, run_input: RunInput) -> list[ReadResult]:
     return read_results
 
 
-def compare(state: Run, read_results: Sequence[ReadResult]) -> DedupResult:
+def compare(state: RunState, read_results: Sequence[ReadResult]) -> DedupResult:
     """3. The verdicts on what survived reading."""
     started = time.perf_counter()
     job = dedup_job(state.plan, read_results)
@@ -196,12 +196,12 @@ def compare(state: Run, read_results: Sequence[ReadResult]) -> DedupResult:
     return compared
 
 
-def tokenize(state: Run, groups: Sequence[Group], placed: PlacedTokens | None) -> list[TokenizeResult]:
+def tokenize(state: RunState, groups: Sequence[Group], placed: PlacedTokens | None) -> list[TokenizeResult]:
     """4. What each unit keeps, as tokens."""
     return run_phase(state, tokenize_phase(state.plan, groups, placed))
 
 
-def shard(state: Run, groups: Sequence[Group]) -> list[Shard]:
+def shard(state: RunState, groups: Sequence[Group]) -> list[Shard]:
     """5. All shards, by (source, number)."""
     cuts = run_phase(state, cut_phase(state.plan, groups))
     numbered = number_shards(groups, [cut.num_shards for cut in cuts])
@@ -209,7 +209,7 @@ def shard(state: Run, groups: Sequence[Group]) -> list[Shard]:
 
 
 def record(
-    state: Run,
+    state: RunState,
     job: ReadJob,
     parted: PartedGroups,
     shards: Sequence[Shard],
@@ -223,7 +223,7 @@ def record(
 
 
 def publish(
-    state: Run,
+    state: RunState,
     index: Index,
     read_results: Sequence[ReadResult],
     joined: Sequence[JoinResult],

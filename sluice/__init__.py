@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline.cluster.session import RayStartError
     from pipeline.inspect.explain.explanation import Explanation
     from pipeline.inspect.explain.refetch import RefetchError
-    from pipeline.inspect.scan.scan import ScanEvidence
+    from pipeline.inspect.scan.evidence import ScanEvidence
     from pipeline.inspect.tune import TuneResult
     from pipeline.inspect.verification import VerifiedOutput
     from pipeline.plan import InputChangedError
@@ -160,7 +160,7 @@ _PLACES = {
     "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
     "ResourceError": "pipeline.cluster.capacity",
-    "ScanEvidence": "pipeline.inspect.scan.scan",
+    "ScanEvidence": "pipeline.inspect.scan.evidence",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
     "StorageError": "lineage.storage.errors",

@@ -19,7 +19,8 @@ from pipeline.inspect.explain.explaining import explain_given, explain_recorded
 from pipeline.inspect.explain.explanation import Explanation
 from pipeline.inspect.explain.given_document import named_document
 from pipeline.inspect.scan import scan as scanning
-from pipeline.inspect.scan.scan import ScanEvidence, ScanRequest, write_evidence
+from pipeline.inspect.scan.evidence import ScanEvidence, write_evidence
+from pipeline.inspect.scan.scan import ScanRequest
 from pipeline.inspect.tune import TuneResult
 from pipeline.inspect.verification import VerifiedOutput, verify_output
 from pipeline.phases.progress import ProgressReporter

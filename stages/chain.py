@@ -224,11 +224,11 @@ class Chain:
 
     @cached_property
     def _plain_steps(self) -> tuple[Step, ...]:
-        making = StepInputs(
+        inputs = StepInputs(
             tables=self.tables, pages=self._pages, has_user_steps=any(":" in name for name in self.stages)
         )
         makers = [spec_of(name).make for name in self.stages]
-        return tuple(make(making) for make in makers if make is not None)
+        return tuple(make(inputs) for make in makers if make is not None)
 
 
 def attempt(step: Step, document: Document) -> Outcome:

@@ -126,7 +126,9 @@ class TrainTable:
     data: str | tuple[DataTable, ...] = key(is_path=True, help="OUT, or a list of {out, prefix}")
     output: str = key(is_path=True, help="folder or URL of what the run leaves")
     model: str = key(
-        is_path=True, help="debug, moe-debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json"
+        is_path=True,
+        help="a named model (listed by `sluice recipe keys train.model`), or the path of a config.json"
+        " (docs/families.md)",
     )
     seq_len: int = key(at_least=2, at_most=1 << 21, help="tokens of a sequence")
     global_batch: int = key(at_least=1, help="sequences of a step, over all processes; fixed for a run")

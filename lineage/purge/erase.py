@@ -10,7 +10,8 @@ from typing import Final
 from lineage.index.names import EXCERPTS_FILE, REPORT_FILE
 from lineage.purge.plan import PurgeError
 from lineage.storage import objects
-from lineage.storage.folder import Folder, is_temporary, remove_local_tree
+from lineage.storage.folder import Folder, remove_local_tree
+from lineage.storage.temporary import is_temporary
 
 _TEXT_BEARING: Final = ("documents/", "texts/", "shards/", "dedup/", "work/", EXCERPTS_FILE, REPORT_FILE)
 """Whatever holds a document's text or tokens, now or while the run was under way."""

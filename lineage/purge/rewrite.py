@@ -26,7 +26,7 @@ from lineage.store.tables import PARSED_TEXTS, PART
 Span = tuple[int, int]
 """Tokens [start, start + num_tokens) of a shard."""
 
-Groups = Callable[[pq.ParquetFile], Iterator[pa.Table]]
+RowGroups = Callable[[pq.ParquetFile], Iterator[pa.Table]]
 """The row groups to write, made from the old file one at a time."""
 
 _ERASED: Final = ("text", "metadata")
@@ -146,7 +146,7 @@ def drop_excerpts(out: Folder, name: str, doc_ids: Collection[bytes]) -> bool:
     return True
 
 
-def _rewrite(out: Folder, old: str, new: str, groups: Groups) -> tuple[str, int]:
+def _rewrite(out: Folder, old: str, new: str, groups: RowGroups) -> tuple[str, int]:
     """Publish `new` with the `groups` of `old`: its BLAKE3-128 in hex, and its rows."""
     num_rows = 0
     with out.open(old) as stream, out.writing(new) as sink:

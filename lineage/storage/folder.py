@@ -15,11 +15,8 @@ and removes it."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import glob
-import io
 import os
 import re
 import shutil
@@ -28,7 +25,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from lineage.recipe import RecipeError
 from lineage.secrets import without_secrets
@@ -48,15 +45,22 @@ from lineage.storage.durable import (
     tree_removed,
 )
 from lineage.storage.errors import FULL, ForbiddenError, StorageError, UnreachableError
+from lineage.storage.temporary import (
+    PREFIX,
+    drop_dead,
+    is_temporary,
+    naming_full_disks,
+    remove_empty,
+    temporary_file,
+)
 
 __all__ = (
     "FULL", "SECRET_PREFIX", "Folder", "ForbiddenError", "StorageError", "UnreachableError", "delta_options",
-    "filesystem", "is_remote", "is_temporary", "join", "kind_of", "local_path", "not_for_tables",
+    "filesystem", "is_remote", "join", "kind_of", "local_path", "not_for_tables",
     "object_store_settings", "split", "with_environment",
 )  # fmt: skip
 """What other packages take of storage: that of the modules below, too."""
 
-_TEMPORARY = ".tmp-"
 _NO_PLACE_OF_TABLES = r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f]"
 _NO_URL_OF_TABLES = _NO_PLACE_OF_TABLES + r"|[#?]|//|/\.{1,2}(?=/|\Z)"
 """What deltalake's URLs have another meaning for: it would look for tables elsewhere than we do."""
@@ -193,7 +197,7 @@ class Folder:
         if self.is_remote or is_remote(path):
             return False
         target = Path(self.at(name))
-        folder = target.with_name(_TEMPORARY + target.name)
+        folder = target.with_name(PREFIX + target.name)
         temporary = folder / uuid.uuid4().hex
         make_folder(str(folder), self._root)
         try:
@@ -205,7 +209,7 @@ class Folder:
             return False
         finally:
             temporary.unlink(missing_ok=True)  # renaming one name of a file over another does nothing
-            _remove_empty(folder)
+            remove_empty(folder)
         entry_changed(str(target), self._root)
         return True
 
@@ -220,7 +224,7 @@ class Folder:
         target = Path(self.at(name))
         self.sync()
         make_folder(str(target.parent), self._root)
-        with _temporary(target) as (file, temporary):
+        with temporary_file(target) as (file, temporary):
             file.write(data)
             file.sync()
             is_new = True
@@ -239,15 +243,15 @@ class Folder:
             # The spool has no name, so that a killed process leaves none behind; the client opens it by its
             # descriptor.
             with tempfile.TemporaryFile() as spool:
-                with _naming_full_disks(tempfile.gettempdir()):
+                with naming_full_disks(tempfile.gettempdir()):
                     yield cast(IO[bytes], spool)
                     spool.flush()
                 filesystem(self.url).put_file(f"/proc/{os.getpid()}/fd/{spool.fileno()}", self.at(name))
             return
         target = Path(self.at(name))
-        with _naming_full_disks(str(target)):
+        with naming_full_disks(str(target)):
             make_folder(str(target.parent), self._root)
-            with _temporary(target) as (file, temporary):
+            with temporary_file(target) as (file, temporary):
                 yield file
                 file.sync()
                 # Renamed while the lock is held: no other writer can take this one for dead in between.
@@ -318,7 +322,7 @@ class Folder:
     def is_begun(self, name: str) -> bool:
         """Whether a writer is at `name`, or died at it or failed; never in an object store."""
         return not self.is_remote and os.path.exists(
-            Path(self.at(name)).with_name(_TEMPORARY + os.path.basename(name))
+            Path(self.at(name)).with_name(PREFIX + os.path.basename(name))
         )
 
     def drop_dead(self, prefix: str) -> None:
@@ -326,17 +330,17 @@ class Folder:
         none."""
         if not self.is_remote:
             start = Path(self.at(prefix))
-            for folder in start.parent.glob(f"{_TEMPORARY}{glob.escape(start.name)}*"):
-                _drop_dead(folder)
+            for folder in start.parent.glob(f"{PREFIX}{glob.escape(start.name)}*"):
+                drop_dead(folder)
 
     def drop_all_dead(self) -> None:
         """The same of every file at and below this folder."""
         if not self.is_remote:
             for top, folders, _ in os.walk(self.url):
                 for name in folders:
-                    if name.startswith(_TEMPORARY):
-                        _drop_dead(Path(top, name))
-                folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
+                    if name.startswith(PREFIX):
+                        drop_dead(Path(top, name))
+                folders[:] = [name for name in folders if not name.startswith(PREFIX)]
 
     def move(self, name: str, to: str, *, last: str) -> None:
         """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each
@@ -377,133 +381,9 @@ def remove_local_tree(path: str) -> None:
     shutil.rmtree(path, onerror=refuse)
 
 
-def _remove_empty(folder: Path) -> None:
-    """Remove a folder of temporary files, unless other writers are at work in it or died there."""
-    try:
-        folder.rmdir()
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-            raise
-
-
-@contextmanager
-def _naming_full_disks(path: str) -> Iterator[None]:
-    """A full disk, or a quota that is used up, as a StorageError that names the file: the system's error does
-    not."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in FULL or isinstance(error, StorageError):
-            raise
-        raise StorageError(error.errno, os.strerror(error.errno), path) from error
-
-
-@contextmanager
-def _temporary(target: Path) -> Iterator[tuple[_NewFile, Path]]:
-    """A locked, empty file to write in, and its path; gone at the end unless it was renamed. What dead
-    writers of `target` left is removed."""
-    folder = target.with_name(_TEMPORARY + target.name)
-    file = None
-    while file is None:
-        path = folder / uuid.uuid4().hex
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
-        with contextlib.suppress(FileNotFoundError):  # another writer has just removed the empty folder
-            _remove_dead(folder)
-            file = _locked_file(path, target)
-    try:
-        with file:
-            yield file, path
-    finally:
-        path.unlink(missing_ok=True)
-        _remove_empty(folder)
-
-
-def _locked_file(path: Path, target: Path) -> _NewFile | None:
-    """A new file at `path` that others can see to have a live writer; None if one of them took it for dead
-    before, and removes it."""
-    file = _NewFile(path, target)
-    if _lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
-        return file
-    file.close()
-    return None
-
-
-class _RawFile(io.FileIO):
-    """A file whose errors name `target`, which it is written for: the system's error on an open file names
-    none."""
-
-    def __init__(self, path: Path, target: Path) -> None:
-        super().__init__(os.fspath(path), "xb")  # as an error is to name it
-        self._target = target
-
-    def write(self, data: Any) -> int:
-        with _naming(self._target):
-            return super().write(data)
-
-    def sync(self) -> None:
-        with _naming(self._target):
-            os.fsync(self.fileno())
-
-
-class _NewFile(io.BufferedWriter):
-    """The same, buffered."""
-
-    def __init__(self, path: Path, target: Path) -> None:
-        self._raw_file = _RawFile(path, target)
-        super().__init__(self._raw_file)
-
-    def sync(self) -> None:
-        """Return when what was written is on the disk."""
-        self.flush()
-        self._raw_file.sync()
-
-
-@contextmanager
-def _naming(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(error.errno, os.strerror(error.errno or 0), str(target)) from error
-
-
-def _drop_dead(folder: Path) -> None:
-    """Remove the files of `folder` whose writers are dead, and the folder where that were all."""
-    with contextlib.suppress(FileNotFoundError):  # another writer has just removed it
-        _remove_dead(folder)
-        _remove_empty(folder)
-
-
-def _remove_dead(folder: Path) -> None:
-    """Remove the files of `folder` whose writers are dead: those without a lock."""
-    for name in os.listdir(folder):
-        with contextlib.suppress(FileNotFoundError), open(folder / name, "rb") as file:
-            if _lock(file.fileno()):
-                # Under the lock: a writer that has made the file and not yet locked it will see that it is
-                # gone.
-                (folder / name).unlink(missing_ok=True)
-
-
-def _lock(descriptor: int) -> bool | None:
-    """Whether this descriptor has the file's lock now; None where the file system has no locks: then a dead
-    writer looks like a live one."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def is_temporary(path: str) -> bool:
-    """Whether a path names a temporary file of a writer, or a folder of them."""
-    return any(part.startswith(_TEMPORARY) for part in path.split("/"))
-
-
 def _walk_local(top: Path, root: Path) -> Iterator[str]:
     for folder, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
+        folders[:] = [name for name in folders if not name.startswith(PREFIX)]
         for file in files:
-            if not file.startswith(_TEMPORARY):
+            if not file.startswith(PREFIX):
                 yield os.path.relpath(os.path.join(folder, file), root)

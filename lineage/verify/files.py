@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from lineage.index.checksums import CHECKSUMS_FILE, Checksums, TableSum, hash_file, read_checksums
 from lineage.index.output_index import INDEX_FILE, Index
-from lineage.storage.folder import Folder, is_temporary
+from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE
+from lineage.storage.temporary import is_temporary
 from lineage.store.checksum_update import WORK, named_hash
 from lineage.store.delta import read_table, state
 from lineage.store.log_files import is_staged

@@ -8,7 +8,7 @@ from pipeline.cluster.session import node_memory, num_nodes
 from pipeline.dedup.corpus import DedupJob, runs_in_one_process
 from pipeline.dedup.exchange import Engine, InPhases, InProcess
 from pipeline.dedup.inputs import DedupUnit, earlier_files
-from pipeline.phases.phase import Run
+from pipeline.phases.phase import RunState
 from pipeline.plan import RunPlan
 from pipeline.recipe.tables import effective_dedup
 from pipeline.results.dedup_result import DedupResult
@@ -44,7 +44,7 @@ def dedup_job(plan: RunPlan, read_results: Sequence[ReadResult]) -> DedupJob:
     )
 
 
-def engine_of(run: Run, job: DedupJob) -> Engine:
+def engine_of(run: RunState, job: DedupJob) -> Engine:
     """What `dedup.engine` asks for; its choice changes no byte. Without Ray the units of "ray_data" run one
     after the other in this process, with the same bound on memory."""
     wanted, nodes = job.table.engine, 1 if run.recipe.ray.in_process else num_nodes()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from lineage.store.shuffle import Shuffle, gather, publish_index
-from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.phases.phase import Phase, RunState, publish_result, run_phase
 from pipeline.results.dedup_result import DedupCounts
 
 PARTITION: Final = "partition"
@@ -102,7 +102,7 @@ class InPhases:
     ones. A killed exchange repeats only what has no such marker, and no process holds more than a task's rows
     or a partition's in memory."""
 
-    def __init__(self, run: Run, max_shares: int = MAX_SHARES) -> None:
+    def __init__(self, run: RunState, max_shares: int = MAX_SHARES) -> None:
         self._run, self._max_shares = run, max_shares
 
     def run(self, exchange: Exchange) -> dict[int, DedupCounts]:

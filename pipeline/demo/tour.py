@@ -37,7 +37,8 @@ from pipeline.cluster.session import ray_session
 from pipeline.demo.check import PlantOutcome, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
-from pipeline.inspect.scan.scan import ScanEvidence, ScanRequest, scan, write_evidence
+from pipeline.inspect.scan.evidence import ScanEvidence, write_evidence
+from pipeline.inspect.scan.scan import ScanRequest, scan
 from pipeline.inspect.scan.scanned_runs import run_lines
 from pipeline.inspect.trace.document_history import print_history
 from pipeline.inspect.trace.tracing import make_tracer

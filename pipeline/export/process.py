@@ -55,7 +55,7 @@ from pipeline.export.formats.registry import FORMATS, check_request, reads_token
 from pipeline.export.request import DEFAULT_FILE_DOCUMENTS, DTYPES, ExportRequest, parse_split
 from pipeline.export.sink import ExportSink
 from pipeline.export.units import ExportJob, ExportUnit, shard_units, sources_of, text_units, up_to_date
-from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.phases.phase import Phase, RunState, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe.tables import PipelineRecipe, RayTable, RunTable
@@ -279,13 +279,13 @@ def _note(units: Sequence[ExportedUnit], seconds: float) -> str:
     return f"{counted(num, 'document')}, {decimal(int(sum(file.bytes for file in files) / seconds))}/s"
 
 
-def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter) -> Run:
+def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter) -> RunState:
     """The runner of phases keeps its markers in the folder to write, not in the OUT, which is closed."""
     recipe = PipelineRecipe(
         run=RunTable(name=f"export {job.request.format}", output=job.to), source=(), ray=ray
     )
     plan = RunPlan(recipe=recipe, out=Folder(job.to), units=(), identity={}, key="")
-    return Run(plan=plan, reporter=reporter)
+    return RunState(plan=plan, reporter=reporter)
 
 
 def _corpus(out: Folder, index: Index) -> str:

@@ -35,7 +35,7 @@ from pipeline.model_steps.work import (
     finish_unit,
     read_fragments,
 )
-from pipeline.phases.phase import Phase, Run, published_results, run_phase, size_under_way
+from pipeline.phases.phase import Phase, RunState, published_results, run_phase, size_under_way
 from pipeline.phases.read import ReadJob, read_counts, read_note, read_phase, unit_size
 from pipeline.plan import Unit
 from pipeline.results.unit_results import ReadResult
@@ -47,7 +47,7 @@ DEVICES: Final = "work/devices.json"
 
 
 def read_inputs(
-    run: Run, job: ReadJob, actors: Mapping[str, ActorResources], watch: Callable[[ReadResult], None]
+    run: RunState, job: ReadJob, actors: Mapping[str, ActorResources], watch: Callable[[ReadResult], None]
 ) -> list[ReadResult]:
     """What came of every input file, in plan order: those of sources without models as `read_phase` has
     it."""
@@ -68,7 +68,7 @@ def read_inputs(
 
 
 def _read_with_models(
-    run: Run,
+    run: RunState,
     job: ReadJob,
     chain: Chain,
     units: Sequence[Unit],
@@ -91,7 +91,7 @@ def _read_with_models(
 
 
 def _ask_models(
-    run: Run, job: ModelJob, chain: Chain, units: Sequence[Unit], actors: Mapping[str, ActorResources]
+    run: RunState, job: ModelJob, chain: Chain, units: Sequence[Unit], actors: Mapping[str, ActorResources]
 ) -> None:
     """1 and 2 for those of the units that are not finished."""
     started = time.perf_counter()
@@ -126,14 +126,14 @@ def _ask_models(
     run.took(name, started, note)
 
 
-def _settled(run: Run) -> dict[str, str]:
+def _settled(run: RunState) -> dict[str, str]:
     """The kinds of device that are settled, by model."""
     if not run.devices and run.out.exists(DEVICES):
         run.devices |= json.loads(run.out.read(DEVICES))
     return dict(run.devices)
 
 
-def _settle(run: Run, piece: UnitFragment) -> None:
+def _settle(run: RunState, piece: UnitFragment) -> None:
     """The first device that a model worked on is that of the run. RecipeError for another one."""
     for model, device in piece.devices.items():
         if model not in run.devices:
@@ -170,7 +170,7 @@ def _operators(
 
 
 def _finish_phase(
-    run: Run, job: ModelJob, chain: Chain, units: Sequence[Unit], watch: Callable[[ReadResult], None]
+    run: RunState, job: ModelJob, chain: Chain, units: Sequence[Unit], watch: Callable[[ReadResult], None]
 ) -> Phase[ModelJob, Unit, ReadResult]:
     return Phase(
         name="filter and write",

@@ -34,7 +34,9 @@ from pipeline.plan import Unit
 from pipeline.results.faults import StrictError, fault_of, strict_message
 from pipeline.results.unit_results import CleanPart, ReadResult
 from pipeline.units.facts import publish_facts
-from pipeline.units.files import ParsedTextsWriter, UnitTally, UnitWriter, without_purged
+from pipeline.units.files import UnitWriter
+from pipeline.units.parsed_texts import ParsedTextsWriter, without_purged
+from pipeline.units.tally import UnitTally
 from stages.chain import Chain
 from stages.document import Document, Outcome, Rejection
 from stages.fault import Fault

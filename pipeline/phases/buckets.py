@@ -24,7 +24,7 @@ from lineage.index.blocks import TOKEN_BYTES
 from lineage.storage.folder import Folder
 from pipeline.phases.groups import Group, SourcePart, unit_verdicts
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
-from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.phases.phase import Phase, RunState, publish_result, run_phase
 from pipeline.phases.repeats import (
     NO_REPEATS,
     Firsts,
@@ -109,7 +109,7 @@ def repeat_firsts(repeat: RepeatTable, cuts: Sequence[Sequence[float]]) -> First
     return {name: repeat.rows_for(name).firsts for name in (None, *repeat.by_language)}
 
 
-def part_groups(state: Run, groups: Sequence[Group]) -> PartedGroups:
+def part_groups(state: RunState, groups: Sequence[Group]) -> PartedGroups:
     """The groups of the recipe's sources, parted as it says. RecipeError where a curve of [repeat] cannot be
     met."""
     recipe = state.recipe

@@ -39,7 +39,7 @@ Result = TypeVar("Result", bound=JsonRecord)
 
 
 @dataclass(slots=True)
-class Run:
+class RunState:
     """A run under way: its plan, the right to write its output, the time that its phases took, what Ray Data
     counted of each Dataset that ended, the kind of device of each model."""
 
@@ -90,7 +90,7 @@ class Phase(Generic[Job, AnyUnit, Result]):
     out: Folder | None = None
 
 
-def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
+def run_phase(run: RunState, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
     """Do what is left of a phase, large units first; the results in the order of the units.
 
     What is begun last is then small, and few workers wait for it at the end (Graham 1969, "Bounds on
@@ -139,7 +139,7 @@ def size_under_way(
     return sum(shares.get(unit.marker, 0.0) * size(unit) for unit in units if unit.marker not in ended)
 
 
-def _noted(run: Run, phase: Phase[Job, AnyUnit, Result]) -> Callable[[Job, AnyUnit], Result]:
+def _noted(run: RunState, phase: Phase[Job, AnyUnit, Result]) -> Callable[[Job, AnyUnit], Result]:
     """The phase's task, which notes the unit that it begins; the one that an earlier call had begun and did
     not finish gets the job for units whose worker died. For this process, which dies with its unit: the call
     after that is the second try, and the page that took it down would take down every call."""

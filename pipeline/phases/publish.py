@@ -22,7 +22,7 @@ from lineage.secrets import recordable
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import WORK, cover_output
 from pipeline.phases.join import merge_excerpts
-from pipeline.phases.phase import Run
+from pipeline.phases.phase import RunState
 from pipeline.plan import RunPlan, Unit
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.faults import as_kept
@@ -48,7 +48,7 @@ def output_index(
 
 
 def summarise(
-    state: Run,
+    state: RunState,
     index: Index,
     read_results: Sequence[ReadResult],
     joined: Sequence[JoinResult],
@@ -134,7 +134,7 @@ def publish_parsed_texts(plan: RunPlan, read_results: Sequence[ReadResult]) -> N
 
 
 def publish_output(
-    state: Run, index: Index, summary: RunSummary, render_report: Callable[[Folder, Index], bytes]
+    state: RunState, index: Index, summary: RunSummary, render_report: Callable[[Folder, Index], bytes]
 ) -> None:
     """Publish everything that readers open after the tables are committed, index.json last; then remove
     work/.

@@ -28,7 +28,9 @@ from pipeline.recipe.tables import PipelineRecipe, columns_added_by, effective_d
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
 from pipeline.units.facts import publish_facts
-from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
+from pipeline.units.files import UnitFileOptions, UnitWriter
+from pipeline.units.parsed_texts import without_purged
+from pipeline.units.tally import UnitTally
 from stages.chain import Chain, build_chain
 from stages.document import Document, Outcome
 from stages.reading.options import Format, InputCounts, ReadOptions, RowFields, Unreadable

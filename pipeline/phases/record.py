@@ -31,7 +31,7 @@ from lineage.store.write import (
     write_bucket,
     write_tables,
 )
-from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.phases.phase import Phase, RunState, publish_result, run_phase
 from pipeline.plan import Unit
 from pipeline.recipe.tables import columns_added_by
 from pipeline.results.rows import read_rows
@@ -81,7 +81,7 @@ class BucketToWrite:
 
 
 def write_lineage(
-    state: Run, joined: Sequence[JoinResult], shards: Sequence[Shard], small: Mapping[str, pa.Table]
+    state: RunState, joined: Sequence[JoinResult], shards: Sequence[Shard], small: Mapping[str, pa.Table]
 ) -> None:
     """Write and commit every table. `joined` is in plan order; `small` are the tables that fit in memory."""
     num_rows, survivors = sum(unit.num_rows for unit in joined), sum(unit.num_kept for unit in joined)
@@ -109,7 +109,10 @@ def write_lineage(
 
 
 def _in_process(
-    state: Run, about: Mapping[str, int], buckets: Sequence[tuple[Shard, ...]], small: Mapping[str, pa.Table]
+    state: RunState,
+    about: Mapping[str, int],
+    buckets: Sequence[tuple[Shard, ...]],
+    small: Mapping[str, pa.Table],
 ) -> dict[str, list[TableFile]]:
     with Shuffle(table_buckets(about)) as shuffle:
         for unit in state.plan.units:
@@ -123,7 +126,10 @@ def _in_process(
 
 
 def _in_tasks(
-    state: Run, about: Mapping[str, int], joined: Sequence[JoinResult], buckets: Sequence[tuple[Shard, ...]]
+    state: RunState,
+    about: Mapping[str, int],
+    joined: Sequence[JoinResult],
+    buckets: Sequence[tuple[Shard, ...]],
 ) -> dict[str, list[TableFile]]:
     job = RecordJob(
         out=state.out.url, buckets={name: num_buckets(num) for name, num in about.items()}, shares={}

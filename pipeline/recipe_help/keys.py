@@ -6,13 +6,14 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from lineage.recipe import as_plain
 from pipeline.recipe.tables import PipelineRecipe
 from stages.quality.rule_sets.catalogue import threshold_defaults
+from trainer.model.sizes import model_names
 from trainer.options import TrainRecipe
 
 Kind = Literal["data", "train"]
@@ -26,13 +27,17 @@ _UNITS: Final = {
     "teraflops": "teraflop/s", "tokens": "tokens", "validation": "share", "window": "steps", "workers": "processes",
 }  # fmt: skip
 """What a number counts whose key ends in this word and names no unit of its own."""
+_NAMES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
+    "train.model": model_names, "mix.proxy.model": model_names,
+}  # fmt: skip
+"""The names that the value of a key can be, by the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeKey:
     """One key. `name` is dotted, lists of tables without their numbers, as in source.limit. `default` is what
     TOML would hold, None where the key has none or need not be given; `shown_default` is its text for
-    people."""
+    people. `names`: values that are names of what comes with Sluice."""
 
     recipe: Kind
     table: str
@@ -45,6 +50,7 @@ class RecipeKey:
     unit: str
     help: str
     source: str
+    names: tuple[str, ...] = ()
 
     @property
     def own_name(self) -> str:
@@ -134,6 +140,7 @@ def _key(recipe: Kind, table: str, field: dataclasses.Field[Any], hint: Any) -> 
         unit=metadata.get("unit") or _unit(field.name, hint),
         help=metadata.get("help", ""),
         source=metadata.get("source", ""),
+        names=tuple(_NAMES[name]()) if (name := f"{table}.{field.name}") in _NAMES else (),
     )
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import site
-import sysconfig
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final, Literal
 
-from lineage.recipe import RecipeError
+from lineage.shipped import shipped_folder
 
 NAMED: Final = ("fineweb", "fineweb2", "dclm", "dolma3", "code")
 """Those that follow a published one."""
@@ -90,18 +87,4 @@ def _is_comment(line: str) -> bool:
 
 
 def _read(name: str) -> str:
-    return (_folder() / name).read_text(encoding="utf-8")
-
-
-@functools.cache
-def _folder() -> Path:
-    """Where the files are: in a checkout, or where an installation puts what is no code."""
-    here = Path(__file__).parents[2]
-    installed = (here, Path(sysconfig.get_path("data")), Path(site.getuserbase()))
-    places = [here / "recipes" / "named", *(each / "share/sluice/recipes/named" for each in installed)]
-    found = next((each for each in places if (each / "fineweb.toml").is_file()), None)
-    if found is None:
-        raise RecipeError(
-            f"the named recipes are in none of {', '.join(map(str, places))}: install sluice anew, with pip"
-        )
-    return found
+    return (shipped_folder("named") / name).read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from lineage.storage.places import same_place
 from lineage.store.delta import append, read_table, state
 from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
-from pipeline.phases.phase import Run
+from pipeline.phases.phase import RunState
 from pipeline.plan import RunPlan, make_plan, output_identity
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe, tables_of
@@ -293,7 +293,7 @@ def _settled(
     return (settled if hands_on_what_it_got else len(stages)), False
 
 
-def record_reuse(run: Run, refiltering: Refiltering) -> None:
+def record_reuse(run: RunState, refiltering: Refiltering) -> None:
     """Record in lineage which steps an earlier run had run, once the tables are committed.
 
     RecipeError if the earlier output was purged from while this run read it."""

@@ -33,7 +33,9 @@ from pipeline.results.faults import READING, FaultRow, FaultTally
 from pipeline.results.rows import opened
 from pipeline.results.unit_results import ReadResult
 from pipeline.units.facts import UnitFacts, publish_facts, read_facts
-from pipeline.units.files import UnitTally, UnitWriter, without_purged
+from pipeline.units.files import UnitWriter
+from pipeline.units.parsed_texts import without_purged
+from pipeline.units.tally import UnitTally
 from stages.chain import Chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
 from stages.quality.options import QualityTable

@@ -1,1 +1,1 @@
-"""The report: collect → data → render, from facts that a run left (pipeline.results)."""
+"""The report: collect (funnels, buckets, examples …) → data → render, from facts that a run left (pipeline.results)."""

@@ -7,8 +7,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.filesize import decimal
@@ -18,7 +17,6 @@ from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.queries.sql import Limits, questions, text_literal
-from lineage.store.rows import shard_source
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe
 from pipeline.report.buckets import cut_columns, parts_of
@@ -26,25 +24,22 @@ from pipeline.report.compare import compare_words
 from pipeline.report.data import (
     Bar,
     Excerpt,
-    Funnel,
-    FunnelRow,
     RaisedRow,
     ReportData,
     RuleRow,
     RuleValues,
     ShardRow,
     ShownCluster,
-    StepSpeed,
     human_value,
 )
 from pipeline.report.examples import examples_of_rules, web_link
+from pipeline.report.funnels import Ask, PurgedCounts, funnels_of, speeds_of
 from pipeline.report.thresholds import values_of_rules
 from pipeline.report.tokens import tokens_of_sources
 from pipeline.results.clusters import largest_clusters
 from pipeline.results.faults import FaultRow
 from pipeline.results.rows import read_rows
 from pipeline.results.run_summary import (
-    RunSummary,
     empty_parts,
     limited,
     notes_of,
@@ -55,28 +50,13 @@ from pipeline.results.run_summary import (
 from pipeline.terminal import counted
 from stages.quality.judged_languages import table_of
 
-ALL_SOURCES = "all sources"
 _BINS = 20
-_PLACE = "source, warc_file, warc_offset"
-_NUM_SHARING = f"count(*) OVER (PARTITION BY {_PLACE})"
-"""The documents that lie in one compressed member: each has the member's length, and a like share of it
-counts."""
-_HAS_SHARED_MEMBERS = (
-    f"SELECT count(*) <= 1 << 18 OR count(*) > 1.25 * approx_count_distinct(hash({_PLACE})) FROM documents"
-)
-"""Whether to count who shares what: it takes 15 times as long as the sums and grows with the documents. In a
-larger corpus members are taken to be shared where the places, which are estimated within a tenth, are far
-fewer."""
 _LIMITS = Limits(seconds=12 * 3600.0, memory_gib=8.0)
 """Each question is a count over a few groups, so memory stays small; over billions of rows it takes its
 time."""
 
 Texts = Mapping[str, str]
 """The excerpt of each document that has one, by doc_id."""
-
-
-_Ask = Callable[[str], list[tuple[Any, ...]]]
-"""The rows that answer a query."""
 
 
 def collect(out: Folder, index: Index) -> ReportData:
@@ -92,45 +72,10 @@ def state_of(index: Index, purge_ids: Sequence[str]) -> str:
     return content_hash(json.dumps(state).encode()).hex()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PurgedCounts:
-    """What was purged of what was kept: (documents, tokens) by (source, that of its shard, shard); without a
-    tokenizer there is no shard."""
-
-    by_place: Mapping[tuple[str, str, int | None], tuple[int, int]]
-
-    @classmethod
-    def of(cls, ask: _Ask) -> _PurgedCounts:
-        # A document may have been purged again, where a backup had brought it back.
-        rows = ask(
-            "SELECT source, shard_source, shard, count(*), sum(num_tokens)::BIGINT FROM (SELECT DISTINCT"
-            " p.doc_id, d.source, coalesce(p.source, d.source) AS shard_source, p.shard,"
-            " coalesce(p.num_tokens, 0) AS num_tokens FROM purged p JOIN documents d USING (doc_id) WHERE"
-            " d.status = 'kept') GROUP BY 1, 2, 3"
-        )
-        return cls(
-            by_place={(source, named, shard): (num, tokens) for source, named, shard, num, tokens in rows}
-        )
-
-    def of_source(self, source: str) -> tuple[int, int]:
-        return _summed(counts for (name, _, _), counts in self.by_place.items() if name == source)
-
-    def num_tokens_of_shard(self, source: str, shard: int) -> int:
-        return _summed(counts for (_, *place), counts in self.by_place.items() if place == [source, shard])[1]
-
-    def total(self) -> tuple[int, int]:
-        return _summed(self.by_place.values())
-
-
-def _summed(counts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    found = list(counts)
-    return sum(num for num, _ in found), sum(tokens for _, tokens in found)
-
-
-def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
+def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
     summary = read_summary(out)
-    purged = _PurgedCounts.of(ask)
-    funnels = _funnels(ask, index, purged)
+    purged = PurgedCounts.of(ask)
+    funnels = funnels_of(ask, index, purged)
     purges = ask(
         'SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at", purge_id'
     )
@@ -187,7 +132,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         ),
         raised=tuple(map(_raised, summary.faults)),
         purges=tuple(purges),
-        speeds=_speeds(funnels[0], summary) if funnels else (),
+        speeds=speeds_of(funnels[0], summary) if funnels else (),
         phases=tuple((phase.name, phase.seconds, phase.note) for phase in summary.phases),
         capped_buckets=summary.dedup.get("capped_buckets", 0),
         unlike_pages=tuple(unlike_warnings(summary.unlike_pages)),
@@ -198,7 +143,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     )
 
 
-def _tables(ask: _Ask, recipe: PipelineRecipe) -> str:
+def _tables(ask: Ask, recipe: PipelineRecipe) -> str:
     """By whose tables the quality rules judged texts: those that came as far, by language; empty where no
     source has such rules."""
     met = []
@@ -233,7 +178,7 @@ def _place(steps: Sequence[str], name: str) -> int:
     return steps.index(name) if name in steps else len(steps)
 
 
-def _notes(ask: _Ask) -> list[str]:
+def _notes(ask: Ask) -> list[str]:
     """What was read in another way than it says of itself, or passed over."""
     total = Counter[str]()
     rows = ask("SELECT notes, count(*) FROM inputs WHERE notes IS NOT NULL GROUP BY 1")
@@ -257,7 +202,7 @@ def _parsed_texts(out: Folder) -> str:
     )
 
 
-def _totals(ask: _Ask, index: Index, purged: _PurgedCounts) -> tuple[tuple[str, str], ...]:
+def _totals(ask: Ask, index: Index, purged: PurgedCounts) -> tuple[tuple[str, str], ...]:
     """The tiles. Where documents were purged, what is left of those that were kept."""
     records, size, files = ask(
         "SELECT coalesce(sum(num_records), 0), coalesce(sum(bytes), 0), count(*) FROM inputs"
@@ -277,119 +222,6 @@ def _totals(ask: _Ask, index: Index, purged: _PurgedCounts) -> tuple[tuple[str, 
     )
 
 
-def _funnels(ask: _Ask, index: Index, purged: _PurgedCounts) -> tuple[Funnel, ...]:
-    """One for each source, after one for all where there are several."""
-    length, documents = "warc_length", "documents"
-    if ask(_HAS_SHARED_MEMBERS)[0][0]:
-        length, documents = (
-            "warc_length / num_sharing",
-            f"(SELECT *, {_NUM_SHARING} AS num_sharing FROM documents)",
-        )
-    lost: dict[tuple[str, str], tuple[int, int]] = {
-        (source, stage): (size or 0, chars or 0)
-        for source, stage, size, chars in ask(
-            # A row of Parquet has no length of its own, and takes one place.
-            f"SELECT source, coalesce(stage, ''), round(sum({length}) FILTER (warc_length > 1))::BIGINT,"
-            f" sum(num_chars)::BIGINT FROM {documents} GROUP BY 1, 2"
-        )
-    }
-    steps: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for source, *step in ask(
-        "SELECT source, stage, num_in, num_out, num_rejected FROM steps ORDER BY source, position"
-    ):
-        steps[source].append(tuple(step))
-    parts: dict[str, list[str]] = defaultdict(list)
-    for source, bucket in ask("SELECT DISTINCT source, bucket FROM documents WHERE bucket IS NOT NULL"):
-        parts[source].append(shard_source(source, bucket))
-    funnels = [
-        _funnel_of(source, rows, lost, index, purged, parts=parts[source]) for source, rows in steps.items()
-    ]
-    return tuple(funnels if len(funnels) < 2 else [_joined(funnels), *funnels])
-
-
-def _funnel_of(
-    source: str,
-    steps: Sequence[tuple[Any, ...]],
-    lost: Mapping[tuple[str, str], tuple[int, int]],
-    index: Index,
-    purged: _PurgedCounts,
-    *,
-    parts: Sequence[str],
-) -> Funnel:
-    size = bytes_in = sum(value[0] for key, value in lost.items() if key[0] == source)
-    chars = sum(value[1] for key, value in lost.items() if key[0] == source)
-    rows = []
-    for stage, num_in, num_out, num_rejected in steps:
-        gone = lost.get((source, stage), (0, 0))
-        size, chars = size - gone[0], chars - gone[1]
-        rows.append(
-            FunnelRow(
-                stage=stage,
-                num_in=num_in,
-                num_out=num_out,
-                num_rejected=num_rejected,
-                bytes_out=size,
-                bytes_in=size + gone[0],
-                chars_out=chars,
-            )
-        )
-    shards = [shard for shard in index.shards if shard.source in (source, *parts)]
-    num_purged, num_tokens_purged = purged.of_source(source)
-    return Funnel(
-        source=source,
-        steps=tuple(rows),
-        num_in=rows[0].num_in,
-        num_out=rows[-1].num_out,
-        bytes_in=bytes_in,
-        num_shards=len(shards),
-        num_tokens=sum(shard.num_tokens for shard in shards),
-        num_purged=num_purged,
-        num_tokens_purged=num_tokens_purged,
-    )
-
-
-def _joined(funnels: Sequence[Funnel]) -> Funnel:
-    """The funnel of all sources together. A line is the sum over the sources that have the stage, so that
-    what one line lets out need not be what the next takes in."""
-    by_stage = [{step.stage: step for step in funnel.steps} for funnel in funnels]
-    rows = []
-    for stage in _merged([[step.stage for step in funnel.steps] for funnel in funnels]):
-        met = [steps[stage] for steps in by_stage if stage in steps]
-        rows.append(
-            FunnelRow(
-                stage=stage,
-                num_in=sum(s.num_in for s in met),
-                num_out=sum(s.num_out for s in met),
-                num_rejected=sum(s.num_rejected for s in met),
-                bytes_in=sum(s.bytes_in for s in met),
-                bytes_out=sum(s.bytes_out for s in met),
-                chars_out=sum(s.chars_out for s in met),
-            )
-        )
-    return Funnel(
-        source=ALL_SOURCES,
-        steps=tuple(rows),
-        num_in=sum(f.num_in for f in funnels),
-        num_out=sum(f.num_out for f in funnels),
-        bytes_in=sum(f.bytes_in for f in funnels),
-        num_tokens=sum(f.num_tokens for f in funnels),
-        num_shards=sum(f.num_shards for f in funnels),
-        num_purged=sum(f.num_purged for f in funnels),
-        num_tokens_purged=sum(f.num_tokens_purged for f in funnels),
-    )
-
-
-def _merged(chains: Sequence[Sequence[str]]) -> list[str]:
-    """The stages of all sources, each behind those that a source meets before it. Where two sources meet two
-    stages in turned order, it is that of the first."""
-    merged: list[str] = []
-    while heads := [chain[0] for chain in chains if chain]:
-        behind = {stage for chain in chains for stage in chain[1:]}
-        merged.append(next((stage for stage in heads if stage not in behind), heads[0]))
-        chains = [[stage for stage in chain if stage != merged[-1]] for chain in chains]
-    return merged
-
-
 def _is_whole(row: Mapping[str, Any]) -> bool:
     """Whether an excerpt surely shows its text from the beginning, so that it can be compared with
     another."""
@@ -397,7 +229,7 @@ def _is_whole(row: Mapping[str, Any]) -> bool:
 
 
 def _rules(
-    ask: _Ask, excerpts: Sequence[Mapping[str, Any]], values: Mapping[tuple[str, str], RuleValues]
+    ask: Ask, excerpts: Sequence[Mapping[str, Any]], values: Mapping[tuple[str, str], RuleValues]
 ) -> tuple[RuleRow, ...]:
     examples = examples_of_rules(ask, excerpts)
     by_source: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
@@ -434,7 +266,7 @@ def _rules(
     return tuple(sorted(rows, key=lambda row: (-row.num, row.stage, row.rule)))
 
 
-def _lengths(ask: _Ask) -> tuple[Bar, ...]:
+def _lengths(ask: Ask) -> tuple[Bar, ...]:
     rows = ask(
         "SELECT floor(log2(num_chars))::INT b, count(*) FROM documents WHERE status = 'kept' AND num_chars >"
         " 0 AND purged IS NULL GROUP BY 1"
@@ -442,7 +274,7 @@ def _lengths(ask: _Ask) -> tuple[Bar, ...]:
     return _bars([(f"{2**bin_:,}–{2 ** (bin_ + 1) - 1:,}", num) for bin_, num in _without_gaps(rows)])
 
 
-def _scores(ask: _Ask) -> tuple[Bar, ...]:
+def _scores(ask: Ask) -> tuple[Bar, ...]:
     rows = ask(
         f"SELECT least(floor(language_score * {_BINS})::INT, {_BINS - 1}) b, count(*) FROM documents"
         " WHERE language_score IS NOT NULL GROUP BY 1"
@@ -450,7 +282,7 @@ def _scores(ask: _Ask) -> tuple[Bar, ...]:
     return _bars([(f"{bin_ / _BINS:.2f}–{(bin_ + 1) / _BINS:.2f}", num) for bin_, num in _without_gaps(rows)])
 
 
-def _edits(ask: _Ask, label: str, which: str) -> tuple[Bar, ...]:
+def _edits(ask: Ask, label: str, which: str) -> tuple[Bar, ...]:
     """How often the kept texts that are still there were changed, by what."""
     return _bars(
         ask(
@@ -482,7 +314,7 @@ def _bars(rows: Sequence[tuple[Any, ...]]) -> tuple[Bar, ...]:
     return tuple(Bar(label=str(label), num=int(num), share=num / most) for label, num in rows)
 
 
-def _clusters(out: Folder, ask: _Ask, texts: Texts) -> tuple[ShownCluster, ...]:
+def _clusters(out: Folder, ask: Ask, texts: Texts) -> tuple[ShownCluster, ...]:
     shown, clusters = [], largest_clusters(out)
     gone = _purged_of(ask, [member.doc_id.hex() for cluster in clusters for member in cluster.members])
     for cluster in clusters:
@@ -511,32 +343,8 @@ def _clusters(out: Folder, ask: _Ask, texts: Texts) -> tuple[ShownCluster, ...]:
     return tuple(shown)
 
 
-def _purged_of(ask: _Ask, doc_ids: Sequence[str]) -> set[str]:
+def _purged_of(ask: Ask, doc_ids: Sequence[str]) -> set[str]:
     """Which of a few documents were purged."""
     listed = ", ".join(f"'{doc_id}'" for doc_id in sorted(set(doc_ids)))
     rows = ask(f"SELECT DISTINCT doc_id FROM purged WHERE doc_id IN ({listed})") if listed else []
     return {row[0] for row in rows}
-
-
-def _speeds(funnel: Funnel, summary: RunSummary) -> tuple[StepSpeed, ...]:
-    """What each step took of the time of all units of work, and what else they did. `funnel` is that of all
-    sources."""
-    seconds: dict[str, float] = defaultdict(float)
-    for of_source in summary.seconds.values():
-        for name, value in of_source.items():
-            seconds[name] += value
-    timed = [step for step in funnel.steps if step.stage in seconds]
-    if not timed:
-        return ()
-    entries = [(step.stage, step.num_in, step.bytes_in, seconds[step.stage]) for step in timed]
-    if "signature" in seconds:
-        compared = next(step for step in funnel.steps if step.stage == "identity")
-        entries.append(("signatures", compared.num_in, compared.bytes_in, seconds["signature"]))
-    rest = seconds["all"] - sum(entry[-1] for entry in entries)
-    entries.append(("reading and writing", funnel.num_in, funnel.bytes_in, max(0.0, rest)))
-    return tuple(
-        StepSpeed(
-            stage=stage, num=num, num_bytes=size, seconds=took, share=took / max(seconds["all"], took, 1e-9)
-        )
-        for stage, num, size, took in entries
-    )

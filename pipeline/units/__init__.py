@@ -1,1 +1,1 @@
-"""What a unit of work writes and comes to: its files, the facts beside them, bad records."""
+"""What a unit of work writes and comes to: tally (what it counts), files, parsed_texts, facts, bad records."""

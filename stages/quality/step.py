@@ -180,7 +180,7 @@ def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
 def _sets(
     table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str
 ) -> tuple[RuleSet, ...]:
-    making = RuleSetInputs(
+    inputs = RuleSetInputs(
         variant=measured_as(table.variant),
         limits=bounds,
         stop_words=stop_words,
@@ -188,7 +188,7 @@ def _sets(
         terminal_punctuation=table.c4_terminal_punctuation,
         line_edits=table.line_edits,
     )
-    return tuple(CATALOGUE[name].make(making) for name in table.rules)
+    return tuple(CATALOGUE[name].make(inputs) for name in table.rules)
 
 
 _ANY_STOP_WORDS: Final = ("the", "of")

@@ -20,9 +20,9 @@ from stages.document import Document, Place
 from stages.reading.content import Cursor, DamagedError, RefutedError, TornError, WindowError
 from stages.reading.members import is_compressed, read_through
 from stages.reading.options import DEFAULT_WINDOW_BYTES, InputCounts, ReadOptions, Unreadable, UnreadableError
+from stages.reading.rows.other_fields import BadRowError
 from stages.reading.rows.row import (
     MAX_OTHER_BYTES,
-    BadRowError,
     document_of_long_row,
     documents_from_row,
     fields_lacked,

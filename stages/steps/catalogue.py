@@ -111,12 +111,12 @@ class StepSpec:
     rules: Callable[[StepTables], Sequence[Rule]] = lambda tables: ()
 
 
-def _quality_step(making: StepInputs) -> Step:
+def _quality_step(inputs: StepInputs) -> Step:
     from stages.quality.step import quality_step  # spaCy's rules take a moment that help need not wait for
 
-    if making.has_user_steps:
+    if inputs.has_user_steps:
         import spacy  # noqa: F401 - the whole of it, with torch: a function of the user's may need that
-    return quality_step(making.tables.quality, keep_measured=making.tables.keep_measured)
+    return quality_step(inputs.tables.quality, keep_measured=inputs.tables.keep_measured)
 
 
 def _quality_edits(tables: StepTables) -> bool:
@@ -196,8 +196,8 @@ def _language_key(name: str) -> Value:
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
     "url": StepSpec(
-        make=lambda making: UrlStep(
-            making.tables.url, making.tables.max_document_bytes, ledger=making.tables.ledger
+        make=lambda inputs: UrlStep(
+            inputs.tables.url, inputs.tables.max_document_bytes, ledger=inputs.tables.ledger
         ),
         modules=("stages.steps.url",),
         recipe_keys=("url", "limits.max_document_bytes"),
@@ -207,7 +207,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: url_rules(tables.url, tables.max_document_bytes),
     ),
     "prefilter": StepSpec(
-        make=lambda making: PrefilterStep(making.tables.language, making.pages, ledger=making.tables.ledger),
+        make=lambda inputs: PrefilterStep(inputs.tables.language, inputs.pages, ledger=inputs.tables.ledger),
         is_on=lambda tables: tables.language.prefilter and bool(tables.language.kept),
         modules=("stages.steps.prefilter",),
         recipe_keys=(
@@ -222,13 +222,13 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: PREFILTER_RULES,
     ),
     "parse": StepSpec(
-        make=lambda making: ParseStep(making.tables.parse, making.pages, ledger=making.tables.ledger),
+        make=lambda inputs: ParseStep(inputs.tables.parse, inputs.pages, ledger=inputs.tables.ledger),
         modules=("stages.steps.parse",),
         recipe_keys=("parse", "limits.max_document_bytes"),
         rules=lambda tables: parse_rules(tables.parse, tables.max_document_bytes),
     ),
     "language": StepSpec(
-        make=lambda making: LanguageStep(making.tables.language, ledger=making.tables.ledger),
+        make=lambda inputs: LanguageStep(inputs.tables.language, ledger=inputs.tables.ledger),
         modules=("stages.steps.language",),
         recipe_keys=(
             "language.keep",
@@ -263,8 +263,8 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=_quality_rules,
     ),
     "classifier": StepSpec(
-        make=lambda making: ClassifierStep(
-            making.tables.classifier, ledger=making.tables.ledger, load_encoder=making.tables.load_encoder
+        make=lambda inputs: ClassifierStep(
+            inputs.tables.classifier, ledger=inputs.tables.ledger, load_encoder=inputs.tables.load_encoder
         ),
         is_on=lambda tables: bool(tables.classifier),
         modules=("stages.steps.classifier",),
@@ -274,8 +274,8 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: classifier_rules(tables.classifier),
     ),
     "decontaminate": StepSpec(
-        make=lambda making: DecontaminateStep(
-            making.tables.decontaminate, partial(_load_encode, making.tables), ledger=making.tables.ledger
+        make=lambda inputs: DecontaminateStep(
+            inputs.tables.decontaminate, partial(_load_encode, inputs.tables), ledger=inputs.tables.ledger
         ),
         is_on=lambda tables: bool(tables.decontaminate.against),
         is_off_where="decontaminate.against names no file",
@@ -289,7 +289,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: decontaminate_rules(tables.decontaminate),
     ),
     "pii": StepSpec(
-        make=lambda making: PiiStep(making.tables.pii, ledger=making.tables.ledger),
+        make=lambda inputs: PiiStep(inputs.tables.pii, ledger=inputs.tables.ledger),
         is_on=lambda tables: bool(tables.pii.kinds),
         modules=("stages.pii.step",),
         recipe_keys=("pii",),
@@ -328,8 +328,8 @@ def spec_of(name: str) -> StepSpec:
     if ":" not in name:
         return CATALOGUE[name]
     return StepSpec(
-        make=lambda making: UserStep(
-            name, next((table for table in making.tables.step if table.name == name), None)
+        make=lambda inputs: UserStep(
+            name, next((table for table in inputs.tables.step if table.name == name), None)
         ),
         files={
             "step.files": lambda tables: tuple(file for table in tables.step for file in table.files.values())

@@ -20,7 +20,7 @@ from pipeline.cluster.dataset import run_units
 from pipeline.cluster.session import ray_session
 from pipeline.cluster.tasks import TaskResources
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.phases.phase import BEGUN, Phase, Run, publish_result, run_phase
+from pipeline.phases.phase import BEGUN, Phase, RunState, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe.load import load
@@ -248,7 +248,7 @@ def test_the_unit_that_took_its_process_down_is_isolated_by_the_next_call(tmp_pa
     out = Folder(str(tmp_path / "out"))
     plan: dict[str, Any] = {"units": (), "identity": {}, "key": ""}
     wanted = PipelineRecipe(run=RunTable(name="a", output=out.url), source=(), ray=RayTable(address="none"))
-    state = Run(plan=RunPlan(recipe=wanted, out=out, **plan), reporter=ProgressReporter(quiet=True))
+    state = RunState(plan=RunPlan(recipe=wanted, out=out, **plan), reporter=ProgressReporter(quiet=True))
     phase = Phase(
         name="read",
         operator="read",

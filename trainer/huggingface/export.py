@@ -13,8 +13,8 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.state import OPTIMIZER, WEIGHTS, held_tensors
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.exported import ExportRecord, record_exported
-from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import averaged_checkpoints, read_card
+from trainer.huggingface.weights import Export, export_weights
 from trainer.provenance.facts import owner_of
 
 

@@ -17,14 +17,13 @@ from safetensors import SafetensorError, safe_open
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import CheckpointError
+from trainer.huggingface.names import EMBEDDING, HEAD, NAMES, stored_shapes
 from trainer.model.description import ModelConfig
 from trainer.model.families import from_hugging_face
 
 INDEX: Final = "model.safetensors.index.json"
 SINGLE: Final = "model.safetensors"
 WEIGHTS_FILE: Final = re.compile(r"model(-\d{5,}-of-\d{5,})?\.safetensors")
-EMBEDDING: Final = "model.embed_tokens.weight"
-HEAD: Final = "lm_head.weight"
 FREQUENCIES: Final = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 """Folders of early Llamas hold what `rope_theta` says once more."""
 _ADAPTER: Final = "adapter_config.json"
@@ -67,11 +66,22 @@ def open_weights(folder: Folder, model: ModelConfig, *, extends: bool) -> Weight
             " into the weights (peft's merge_and_unload), or remove it",
             "train.init_from",
         )
-    stored = _stored(folder)
+    stored = _without_left_out(_stored(folder), config)
     _check_tensors(folder, stored, config)
     return WeightsFolder(
         folder=folder, config=config, files={name: tensor.file for name, tensor in stored.items()}
     )
+
+
+def _without_left_out(stored: Mapping[str, _StoredTensor], config: ModelConfig) -> dict[str, _StoredTensor]:
+    """The tensors but those of the module that predicts one token more."""
+    names = NAMES.get(config.family)
+    more = f"model.layers.{config.num_layers}."
+    return {
+        name: tensor
+        for name, tensor in stored.items()
+        if names is None or not names.predicts_more or not name.startswith(more)
+    }
 
 
 def new_rows(found: WeightsFolder, model: ModelConfig) -> Iterator[str]:
@@ -82,50 +92,6 @@ def new_rows(found: WeightsFolder, model: ModelConfig) -> Iterator[str]:
             f"train.init_from: {num:,} of {model.vocab_size:,} rows of the vocabulary are new, made from the seed"
             f" (train.extend_vocabulary); {found.folder.url} has the first {found.config.vocab_size:,}"
         )
-
-
-def stored_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of each tensor of a model, as transformers' LlamaForCausalLM and published Mixtral
-    folders have them."""
-    width, keys = config.width, config.num_kv_heads * config.head_dim
-    queries = config.num_heads * config.head_dim
-    shapes: dict[str, tuple[int, ...]] = {
-        EMBEDDING: (config.vocab_size, width),
-        "model.norm.weight": (width,),
-    }
-    if not config.tied:
-        shapes[HEAD] = (config.vocab_size, width)
-    for number in range(config.num_layers):
-        layer = f"model.layers.{number}"
-        shapes |= {
-            f"{layer}.input_layernorm.weight": (width,),
-            f"{layer}.post_attention_layernorm.weight": (width,),
-            f"{layer}.self_attn.q_proj.weight": (queries, width),
-            f"{layer}.self_attn.k_proj.weight": (keys, width),
-            f"{layer}.self_attn.v_proj.weight": (keys, width),
-            f"{layer}.self_attn.o_proj.weight": (width, queries),
-        }
-        if config.experts is None:
-            shapes |= _of_swiglu(f"{layer}.mlp", width, config.hidden)
-            continue
-        moe = f"{layer}.block_sparse_moe"
-        shapes[f"{moe}.gate.weight"] = (config.experts.num_experts, width)
-        for expert in range(config.experts.num_experts):
-            hidden = config.experts.hidden
-            shapes[f"{moe}.experts.{expert}.w1.weight"] = (hidden, width)
-            shapes[f"{moe}.experts.{expert}.w2.weight"] = (width, hidden)
-            shapes[f"{moe}.experts.{expert}.w3.weight"] = (hidden, width)
-        if config.experts.num_shared:
-            shapes |= _of_swiglu(f"{moe}.shared_expert", width, hidden * config.experts.num_shared)
-    return shapes
-
-
-def _of_swiglu(name: str, width: int, hidden: int) -> dict[str, tuple[int, ...]]:
-    return {
-        f"{name}.gate_proj.weight": (hidden, width),
-        f"{name}.up_proj.weight": (hidden, width),
-        f"{name}.down_proj.weight": (width, hidden),
-    }
 
 
 def _described(folder: Folder) -> ModelConfig:
@@ -253,7 +219,7 @@ def _check_tensors(folder: Folder, stored: Mapping[str, _StoredTensor], config: 
             " float16, bfloat16, float32 or float64 (quantized weights: dequantize them first)"
         )
     for name, tensor in stored.items():
-        whole = (config.head_dim // 2,) if FREQUENCIES.fullmatch(name) else expected.get(name)
+        whole = (config.rotary_dim // 2,) if FREQUENCIES.fullmatch(name) else expected.get(name)
         if whole is None:
             whole = expected[EMBEDDING]
         if tensor.shape != whole:

@@ -25,7 +25,14 @@ from lineage.storage.folder import Folder
 from trainer.attempts import Claimant
 from trainer.feed.feed import Feed, FeedPosition
 from trainer.feed.loading import feed_of, open_feed
-from trainer.in_place.memory import LocalState, Memory, Snapshot, StepCopies, row_losses_of, snapshot_of
+from trainer.in_place.memory import (
+    InMemoryState,
+    LocalState,
+    Snapshot,
+    StepCopies,
+    row_losses_of,
+    snapshot_of,
+)
 from trainer.in_place.pieces import as_bytes, pass_on
 from trainer.in_place.takeover import ClaimedAttempt, claim_attempt, fill, progress_from, publish_missing
 from trainer.model.owners import local_part
@@ -39,7 +46,7 @@ from trainer.recovery.repeats import RepeatedFaultsError
 from trainer.run.assemble import assemble, load_state, state_tensors
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined
-from trainer.run.parts import Groups, LaunchContext, Run
+from trainer.run.parts import GlooGroups, LaunchContext, Run
 from trainer.run.result import TrainingResult
 from trainer.run.saving import save_where_due
 from trainer.run.step import apply_step
@@ -60,7 +67,7 @@ class Generation(Hooks):
         self,
         recipe: TrainRecipe,
         participant: Participant,
-        memory: Memory,
+        memory: InMemoryState,
         *,
         launch: str,
         began_at: float,
@@ -181,7 +188,7 @@ class Generation(Hooks):
         self,
         recipe: TrainRecipe,
         launch: LaunchContext,
-        groups: Groups,
+        groups: GlooGroups,
         left_out: tuple[tuple[int, int], ...],
     ) -> Feed:
         # Called only for a run that begins from a checkpoint, so nothing in memory belongs to it.
@@ -195,7 +202,7 @@ class Generation(Hooks):
             check_place=self.check_place,
         )
 
-    def take_over(self, launch: LaunchContext, groups: Groups) -> Run | None:
+    def take_over(self, launch: LaunchContext, groups: GlooGroups) -> Run | None:
         recipe, participant, memory, agreed = self._recipe, self._participant, self._memory, self._agreed
         if agreed is None:
             # Reading a checkpoint may take longer than any step.
@@ -288,7 +295,7 @@ class Generation(Hooks):
     def is_replaced(self) -> bool:
         return self._participant.is_replaced()
 
-    def _heard_snapshot(self, agreed: Agreement, groups: Groups) -> Snapshot:
+    def _heard_snapshot(self, agreed: Agreement, groups: GlooGroups) -> Snapshot:
         mine, state = None, self._memory.state
         if agreed.progress_from == self._participant.rank:
             assert state is not None

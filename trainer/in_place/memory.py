@@ -65,7 +65,7 @@ class LocalState:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCopies:
     """At the beginning of a step: this rank's pieces and those of the rank before it, as bytes in the order
-    of `Memory.pieces`, and the progress. `neighbours`: None on a rank that took a lost one's place at that
+    of `InMemoryState.pieces`, and the progress. `neighbours`: None on a rank that took a lost one's place at that
     step."""
 
     own: Tensor
@@ -74,7 +74,7 @@ class StepCopies:
 
 
 @dataclass(slots=True, kw_only=True)
-class Memory:
+class InMemoryState:
     """`order` is ready before a spare gets a rank; `feed`: that of the attempt whose state was loaded last, and
     `pieces` this rank's parts of that state. `state`: between two generations; None while the run works in it.
     `flushed`: steps in the last checkpoint but one, and in the last."""
@@ -121,7 +121,7 @@ def row_losses_of(outcome: StepOutcome) -> dict[int, np.ndarray]:
     return {} if losses_2G is None else {outcome.step: losses_2G}
 
 
-def snapshot_of(run: Run, memory: Memory, *, went_on: bool) -> Snapshot:
+def snapshot_of(run: Run, memory: InMemoryState, *, went_on: bool) -> Snapshot:
     """The progress of an attempt as this rank has it; `went_on`: from memory, not from a checkpoint."""
     progress, context = run.progress, run.stepping.context
     step, stop, unfinished = progress.step, progress.stop, None

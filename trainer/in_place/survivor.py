@@ -27,7 +27,7 @@ from trainer.checkpoint.store import CheckpointError
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import make_order
 from trainer.in_place.generation import Generation
-from trainer.in_place.memory import Memory
+from trainer.in_place.memory import InMemoryState
 from trainer.options import TrainRecipe
 from trainer.processes.agreement import CannotRecoverError
 from trainer.processes.participant import GenerationOverError, Participant, Rendezvous
@@ -100,7 +100,7 @@ class Survivor:
         self._recipe, self._participant, self._job = recipe, participant, job
         self._more_sinks = more_sinks
         # Whatever does not depend on the rank is ready when a spare gets one.
-        self._memory = Memory(order=make_order(recipe, open_corpus(recipe.train.outs)))
+        self._memory = InMemoryState(order=make_order(recipe, open_corpus(recipe.train.outs)))
         self._device = local_device()
         # What has been imported by now stays: looking for the remains of a model need not go through it each
         # time.

@@ -13,7 +13,7 @@ from lineage.storage.folder import Folder
 from trainer.attempts import Attempt, Claimant, attempts, begin, claim_next
 from trainer.checkpoint.state import restore
 from trainer.checkpoint.store import checkpoint_folder, complete_checkpoints, delete_left_over
-from trainer.in_place.memory import Memory, Snapshot, StepCopies
+from trainer.in_place.memory import InMemoryState, Snapshot, StepCopies
 from trainer.in_place.pieces import as_bytes, from_bytes, receive
 from trainer.model.owners import local_part
 from trainer.options import TrainRecipe
@@ -71,7 +71,7 @@ def progress_from(snapshot: Snapshot, claimed: ClaimedAttempt, recipe: TrainReci
     )
 
 
-def fill(run: Run, memory: Memory, agreed: Agreement, snapshot: Snapshot) -> None:
+def fill(run: Run, memory: InMemoryState, agreed: Agreement, snapshot: Snapshot) -> None:
     """Weights, moments and windows: this rank's own, or those of the rank that sends them. Collective."""
     rank, num_ranks, control = run.rank, run.launch.process.world_size, run.groups.control
     state = state_tensors(run.stepping.context)

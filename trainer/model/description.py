@@ -222,6 +222,11 @@ class ModelConfig(JsonRecord):
         """This layer's rule of rotary positions."""
         return self.rotary[layer % len(self.rotary)]
 
+    @property
+    def window(self) -> int | None:
+        """That of the layers which have one."""
+        return next((window for window in self.windows if window is not None), None)
+
     def has_experts(self, layer: int) -> bool:
         """Whether experts take the place of this layer's feed-forward part."""
         return self.experts is not None and layer not in self.experts.dense_layers
@@ -250,11 +255,16 @@ class ModelConfig(JsonRecord):
 
     @property
     def num_attention_parameters(self) -> int:
-        """Parameters of one layer's attention and both its norms (not those of latents)."""
-        return (
-            sum(inputs * outputs * times for _, inputs, outputs, times in self.attention_products())
-            + 2 * self.width
-        )
+        """Parameters of one layer's attention with its biases, norms and sinks, and of the norms before and behind
+        it and the feed-forward part."""
+        products = sum(inputs * outputs * times for _, inputs, outputs, times in self.attention_products())
+        queries, pairs = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        normed = {"none": 0, "head": 2 * self.head_dim, "all heads": queries + pairs}[self.query_key_norm]
+        if self.latent is not None:
+            normed = self.latent.kv_rank + (self.latent.query_rank or 0)
+        biases = self.input_biases * (queries + 2 * pairs) + self.output_bias * self.width
+        around = (4 if self.norms == "both" else 2) * self.width
+        return products + normed + biases + around + self.sinks * self.num_heads
 
     @property
     def value_dim(self) -> int:
@@ -288,7 +298,7 @@ class ModelConfig(JsonRecord):
 
     @property
     def num_layer_parameters(self) -> int:
-        """Parameters of one layer without experts: attention, SwiGLU, two norms."""
+        """Parameters of one layer without experts: attention, gated feed-forward part, norms."""
         return self.num_attention_parameters + 3 * self.width * self.hidden
 
     @property
@@ -296,12 +306,16 @@ class ModelConfig(JsonRecord):
         """Parameters of one layer's router and shared experts, which tensor parallel does not split."""
         if self.experts is None:
             return 0
-        return self.width * (self.experts.num_experts + 3 * self.experts.hidden * self.experts.num_shared)
+        of_router = (self.width + self.experts.router.bias) * self.experts.num_experts
+        return of_router + 3 * self.width * self.experts.hidden * self.experts.num_shared
 
     @property
     def num_expert_parameters(self) -> int:
         """Parameters of one routed expert of one layer."""
-        return 3 * self.width * self.experts.hidden if self.experts else 0
+        if self.experts is None:
+            return 0
+        biases = self.experts.biases * (2 * self.experts.hidden + self.width)
+        return 3 * self.width * self.experts.hidden + biases
 
     @property
     def num_embedding_parameters(self) -> int:
@@ -344,18 +358,23 @@ class ModelConfig(JsonRecord):
             return 6.0 * self.num_layer_parameters
         return 6.0 * self._num_sparse_layer_parameters(self.experts.top_k)
 
-    def attention_flops(self, seq_len: int) -> float:
-        """Operations of one layer's attention for a token, forward and backward, at full attention: 12·H·Q·T
-        for H heads of Q numbers (PaLM, 2204.02311, appendix B); of queries and values half each."""
-        return 6.0 * self.num_heads * (self.head_dim + self.value_dim) * seq_len
-
-    @property
-    def head_flops(self) -> float:
-        """Operations of the output matrix and the last norm for a token, forward and backward."""
-        return 6.0 * (self.num_embedding_parameters + self.width)
+    def attention_flops(self, seq_len: int, window: int | None = None) -> float:
+        """Operations of one layer's attention for a token, forward and backward: 12·H·Q·T for H heads of Q
+        numbers (PaLM, 2204.02311, appendix B); of queries and values half each. T, the whole row, is twice what a
+        causal mask leaves in the mean; of a `window` it is twice what that leaves: W·(2 − W/T)."""
+        seen = min(window or seq_len, seq_len)
+        return 6.0 * self.num_heads * (self.head_dim + self.value_dim) * seen * (2 - seen / seq_len)
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Floating point operations of forward and backward for a token at full attention over `seq_len`:
-        6·(N − embeddings) + 12·L·H·Q·T (PaLM, 2204.02311, appendix B; experts that a token does not see left
-        out), recomputation not counted."""
-        return 6.0 * self.num_multiplied_parameters + self.num_layers * self.attention_flops(seq_len)
+        """Floating point operations of forward and backward for a token at full attention over `seq_len`, or
+        over the layers' windows: 6·(N − embeddings) + 12·L·H·Q·T (PaLM, 2204.02311, appendix B; experts that a
+        token does not see left out), recomputation not counted."""
+        return 6.0 * self.num_multiplied_parameters + self.all_attention_flops(seq_len)
+
+    def all_attention_flops(self, seq_len: int) -> float:
+        """`attention_flops` of all layers."""
+        size = len(self.windows)
+        return sum(
+            (self.num_layers - at + size - 1) // size * self.attention_flops(seq_len, window)
+            for at, window in enumerate(self.windows)
+        )

@@ -130,22 +130,6 @@ class Family:
         return {name: value for name, value in every.items() if name not in self.left_out}
 
 
-def _in_three_of_four(raw: Mapping[str, Any], layer: int) -> bool:
-    return (layer + 1) % 4 != 0
-
-
-def _in_every_other(raw: Mapping[str, Any], layer: int) -> bool:
-    return layer % 2 == 0
-
-
-def _in_all_but_each_nth(raw: Mapping[str, Any], layer: int) -> bool:
-    return bool((layer + 1) % raw["sliding_window_pattern"])
-
-
-def _from_a_layer_on(raw: Mapping[str, Any], layer: int) -> bool:
-    return bool(layer >= raw["max_window_layers"])
-
-
 def _where_said(raw: Mapping[str, Any], layer: int) -> bool:
     if raw["no_rope_layers"] is not None:
         return bool(raw["no_rope_layers"][layer])
@@ -179,13 +163,13 @@ FAMILIES: Final[Mapping[str, Family]] = {
         architecture="Qwen2ForCausalLM",
         left_out={"num_key_value_heads": 32, **_QWEN},
         fixed={"input_biases": True},
-        slides=_from_a_layer_on,
+        slides=lambda raw, layer: layer >= raw["max_window_layers"],
     ),
     "qwen3": Family(
         architecture="Qwen3ForCausalLM",
         left_out={"num_key_value_heads": 32, "head_dim": 128, "attention_bias": False, **_QWEN},
         fixed={"query_key_norm": "head"},
-        slides=_from_a_layer_on,
+        slides=lambda raw, layer: layer >= raw["max_window_layers"],
     ),
     "qwen3_moe": Family(
         architecture="Qwen3MoeForCausalLM",
@@ -208,7 +192,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
             "layer_types": None,
         },
         fixed=_OLMO,
-        slides=_in_three_of_four,
+        slides=lambda raw, layer: (layer + 1) % 4 != 0,
         local_theta=5e5,
     ),
     "gemma2": Family(
@@ -216,7 +200,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         left_out={**_GEMMA_LEFT_OUT, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         only=_GEMMA_ONLY,
         fixed=_GEMMA,
-        slides=_in_every_other,
+        slides=lambda raw, layer: layer % 2 == 0,
         scales_embedding=True,
     ),
     "gemma3_text": Family(
@@ -228,7 +212,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         only=_GEMMA_ONLY,
         aliases={"_sliding_window_pattern": "sliding_window_pattern"},
         fixed={**_GEMMA, "query_key_norm": "head"},
-        slides=_in_all_but_each_nth,
+        slides=lambda raw, layer: (layer + 1) % raw["sliding_window_pattern"] != 0,
         local_theta=1e4,
         scales_embedding=True,
     ),
@@ -287,7 +271,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
             "sinks": True, "gate.function": "clamped", "experts.biases": True,
             "experts.router.score": "softmax of chosen", "experts.router.bias": True,
         },
-        slides=_in_every_other,
+        slides=lambda raw, layer: layer % 2 == 0,
     ),
     "deepseek": Family(
         architecture="DeepseekForCausalLM",

@@ -1,4 +1,6 @@
-"""The models that `train.model` can name: the named sizes, and a config.json. No torch here."""
+"""The models that `train.model` can name: those of recipes/models, and a config.json. No torch here.
+
+A named model is a config.json of dimensions alone. One without `vocab_size` takes the vocabulary of the data."""
 
 from __future__ import annotations
 
@@ -9,48 +11,34 @@ from pathlib import Path
 from typing import Any, Final
 
 from lineage.recipe import RecipeError
-from trainer.model.description import Experts, ModelConfig
+from lineage.shipped import shipped_folder
+from trainer.model.description import ModelConfig
 from trainer.model.families import TRAINED_KINDS, from_hugging_face
 
 VOCAB_MULTIPLE: Final = 128
-"""Named sizes round their vocabulary up to this, so that it splits evenly over tensor parallel ranks."""
+"""A vocabulary taken from the data is rounded up to this, so that it splits evenly over tensor parallel ranks."""
 
 
-def _size(layers: int, width: int, heads: tuple[int, int], hidden: int, tied: bool) -> dict[str, Any]:
-    num_heads, num_kv_heads = heads
-    return {
-        "num_layers": layers,
-        "width": width,
-        "num_heads": num_heads,
-        "num_kv_heads": num_kv_heads,
-        "head_dim": width // num_heads,
-        "hidden": hidden,
-        "tied": tied,
-    }
+def model_names() -> list[str]:
+    """The names that `train.model` can have, sorted."""
+    return sorted(path.stem for path in shipped_folder("models").glob("*.json"))
 
 
-SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "debug": _size(2, 64, (8, 4), 192, True),
-    "moe-debug": _size(2, 64, (8, 4), 64, True)
-    | {"experts": Experts(num_experts=8, top_k=2, hidden=64), "family": "mixtral"},
-    "125M": _size(12, 768, (12, 12), 2048, True),
-    "1B": _size(16, 2048, (32, 8), 8192, True),  # Llama 3.2 1B
-    "8B": _size(32, 4096, (32, 8), 14336, False),  # Llama 3, 2407.21783, table 3, and so on
-    "70B": _size(80, 8192, (64, 8), 28672, False),
-    "405B": _size(126, 16384, (128, 8), 53248, False),
-}
+def takes_vocabulary(name: str) -> bool:
+    """Whether `name` is that of a named model which takes the vocabulary of the data."""
+    return _is_named(name) and "vocab_size" not in _read(name)
 
 
 def model_config(name: str, vocab_size: int, kinds: tuple[str, ...] = TRAINED_KINDS) -> ModelConfig:
-    """The model that `train.model` names: one of SIZES with the vocabulary rounded up, or a config.json of
-    one of the `kinds` (its model_type).
+    """The model that `train.model` names: one of `model_names`, or a config.json of one of the `kinds` (its
+    model_type).
 
     `vocab_size` is the number of ids that the shards may hold, end-of-text included; RecipeError where a
     config.json is unreadable, describes another architecture, or has a smaller vocabulary."""
-    if name in SIZES:
+    if takes_vocabulary(name):
         rounded = -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
-        return ModelConfig(vocab_size=rounded, **SIZES[name])
-    config = _read_config(name, kinds)
+        return from_hugging_face({**_read(name), "vocab_size": rounded}, where=name, kinds=kinds)
+    config = from_hugging_face(_read(name), where=_path(name), kinds=kinds)
     if config.vocab_size < vocab_size:
         raise RecipeError(
             f"train.model = {name!r}: vocab_size {config.vocab_size} is smaller than the shards' {vocab_size}"
@@ -60,18 +48,30 @@ def model_config(name: str, vocab_size: int, kinds: tuple[str, ...] = TRAINED_KI
 
 
 def check_model_name(name: str) -> None:
-    """RecipeError unless `train.model` names one of SIZES or a config.json of a model that can be built."""
-    if name not in SIZES:
-        _read_config(name, TRAINED_KINDS)
+    """RecipeError unless `train.model` names a model that can be built."""
+    model_config(name, 1)
 
 
-def _read_config(name: str, kinds: tuple[str, ...]) -> ModelConfig:
-    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+def _is_named(name: str) -> bool:
+    return "/" not in name and (shipped_folder("models") / f"{name}.json").is_file()
+
+
+def _path(name: str) -> str:
+    if _is_named(name):
+        return f"recipes/models/{name}.json"
+    return str(Path(name) / "config.json" if Path(name).is_dir() else name)
+
+
+def _read(name: str) -> Mapping[str, Any]:
+    path = shipped_folder("models") / f"{name}.json" if _is_named(name) else Path(_path(name))
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        known, close = ", ".join(SIZES), difflib.get_close_matches(name, SIZES, n=1, cutoff=0.5)
+        close = difflib.get_close_matches(name, model_names(), n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        message = f"train.model = {name!r}: expected {known} or a config.json ({error}){hint}"
+        message = (
+            f"train.model = {name!r}: expected a config.json ({error}), or a name that"
+            f" `sluice recipe keys train.model` lists{hint}"
+        )
         raise RecipeError(message, "train.model") from error
-    return from_hugging_face(raw, where=str(path), kinds=kinds)
+    return raw

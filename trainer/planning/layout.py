@@ -24,11 +24,12 @@ _BYTES: Final = {
 
 
 class Part(NamedTuple):
-    """What of a model lies on one pipeline stage, or on one rank: layers without and with experts, and either
-    of the vocabulary matrices (1: it does)."""
+    """What of a model lies on one pipeline stage, or on one rank: layers without and with experts, how many of
+    both have a window, and either of the vocabulary matrices (1: it does)."""
 
     num_dense: int = 0
     num_sparse: int = 0
+    num_windowed: int = 0
     embedding: int = 0
     head: int = 0
 
@@ -236,9 +237,11 @@ def layer_split(config: ModelConfig, pp: int, pipeline: PipelineTable) -> LayerS
     homes = [0 if pp == 1 else rank_of_stage(pipeline.schedule, stage, pp) for stage in range(len(sizes))]
     stages, first = [], 0
     for stage, size in enumerate(sizes):
-        dense = sum(not config.has_experts(layer) for layer in range(first, first + size))
+        layers = range(first, first + size)
+        dense = sum(not config.has_experts(layer) for layer in layers)
+        windowed = sum(config.window_of(layer) is not None for layer in layers)
         first += size
-        stages.append(Part(dense, size - dense, int(stage == 0), int(stage == len(sizes) - 1)))
+        stages.append(Part(dense, size - dense, windowed, int(stage == 0), int(stage == len(sizes) - 1)))
     kinds = tuple(dict.fromkeys(stages))
     kind_of_stage = tuple(kinds.index(part) for part in stages)
     alike: dict[tuple[int, ...], list[int]] = {}

@@ -151,18 +151,47 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     and in float32 the norms' reciprocal roots. The heads' and the hidden width are split over tensor peers.
     What backward makes again (`makes_again`) is not kept: the norms' outputs, silu and product. Context
     parallel that gathers keeps the keys and values of the whole sequence besides. In a layer with experts
-    (`sparse`) `expert_activations` stands in SwiGLU's place."""
+    (`sparse`) `expert_activations` stands in SwiGLU's place.
+
+    Norms behind attention and feed-forward keep their inputs too; those that multiply by 1 + weight keep inputs in
+    float32. Norms of queries and keys keep these, of all heads together (written out) twice and
+    in float32. Sinks keep attention's output as it is without them."""
     config, tp = layout.config, layout.mesh.tp
     pairs = config.num_kv_heads * (config.head_dim + config.value_dim)
-    heads = config.num_heads * (config.head_dim + config.value_dim) + pairs
+    values = config.num_heads * config.value_dim
+    heads = config.num_heads * config.head_dim + values + pairs + config.sinks * values
     if layout.mesh.cp > 1 and layout.context.method == "gather":
         heads += pairs * layout.mesh.cp
-    normed, of_hidden = (0, 2) if layout.makes_again else (config.width, 4)
+    normed = 0 if layout.makes_again else config.width
+    of_hidden = 2 if layout.makes_again else gate_copies(config)
     hidden = 0.0 if sparse else normed + of_hidden * config.hidden / tp
     computed = normed + 2 * config.num_latent + heads / tp + hidden
-    float32 = 4 * (config.num_heads + 2) / tp
-    per_token = stream_bytes(layout) * 2 * config.width / tp + layout.compute_bytes * computed + float32
+    num_norms = 4 if config.norms == "both" else 2
+    float32 = 4 * (config.num_heads + num_norms) / tp
+    norms = num_norms * config.width * norm_bytes(layout) / tp
+    per_token = norms + layout.compute_bytes * computed + float32 + query_key_norms(layout) / tp
     return layout.tokens * per_token + (expert_activations(layout) if sparse else 0.0)
+
+
+def norm_bytes(layout: PlannedLayout) -> int:
+    """Bytes of a number of what a norm keeps of its input."""
+    return max(4, stream_bytes(layout)) if layout.config.norm_kind == "one plus" else stream_bytes(layout)
+
+
+def query_key_norms(layout: PlannedLayout) -> float:
+    """Bytes that norms of queries and keys keep of a token."""
+    config = layout.config
+    normed = config.head_dim * (config.num_heads + config.num_kv_heads)
+    if config.query_key_norm == "all heads":
+        return 2.0 * max(4, layout.compute_bytes) * normed
+    wide = 4 if config.norm_kind == "one plus" else 0
+    return float(max(wide, layout.compute_bytes) * normed * (config.query_key_norm == "head"))
+
+
+def gate_copies(config: ModelConfig) -> int:
+    """Tensors of the hidden width that a gated feed-forward part keeps: gate, what is made of it, up, their product;
+    and where both are clamped, three more on the way."""
+    return 7 if config.gate.function == "clamped" else 4
 
 
 def stage_activations(layout: PlannedLayout) -> float:
@@ -177,8 +206,9 @@ def expert_activations(layout: PlannedLayout) -> float:
     four of the expert's hidden width, and the expert's output there and back."""
     experts, width = layout.config.experts, layout.config.width
     assert experts is not None
-    shared = 4 * experts.hidden * experts.num_shared
-    sent = experts.top_k * (3 * width + 4 * experts.hidden)
+    copies = gate_copies(layout.config)
+    shared = copies * experts.hidden * experts.num_shared
+    sent = experts.top_k * (3 * width + copies * experts.hidden)
     per_token = layout.compute_bytes * (width + shared + sent) + 4 * 2 * experts.num_experts
     return layout.tokens / layout.mesh.tp * per_token
 
@@ -225,9 +255,14 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
 def logit_bytes(layout: PlannedLayout) -> tuple[float, float]:
     """Bytes of the logits of a micro-batch, and of as many numbers in at least float32; the vocabulary is
     split over tensor peers. The loss at its fullest has three of the latter: log-softmax, its gradient and
-    that of the logits."""
+    that of the logits. Where logits are capped their tangents are kept besides (`kept_logits`)."""
     num = layout.tokens * layout.config.vocab_size / layout.mesh.tp
     return num * layout.compute_bytes, num * max(layout.compute_bytes, 4)
+
+
+def kept_logits(layout: PlannedLayout) -> float:
+    """Bytes that a cap keeps of the logits of a micro-batch."""
+    return 0.0 if layout.config.logit_cap is None else logit_bytes(layout)[0]
 
 
 def instants(layout: PlannedLayout, groups: Sequence[tuple[int, ...]]) -> Iterator[tuple[Instant, ...]]:
@@ -243,7 +278,7 @@ def instants(layout: PlannedLayout, groups: Sequence[tuple[int, ...]]) -> Iterat
         return
     (part,) = layout.ranks
     again = _recomputed(layout, sparse=part.num_sparse > 0)
-    loss = 3 * logit_bytes(layout)[1]
+    loss = 3 * logit_bytes(layout)[1] + kept_logits(layout)
     kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
         kept += part.num_sparse * kept_activations(layout, sparse=True)
@@ -304,6 +339,7 @@ def _instants_of_pipeline(
             # log-softmax.
             waiting = _waiting_logits(config, pipeline, plan, ranks)
             logits, wide = logit_bytes(layout)
+            logits += kept_logits(layout)
             beside = messages + waiting * (logits + wide) + max(of_layer, logits + 3 * wide)
         # Where there are no layers without experts, what one keeps makes no difference.
         found = _instants_in_layers(config, ratios if part.num_dense else (1.0, 1.0), pipeline, plan, ranks)

@@ -24,7 +24,7 @@ from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
 from trainer.model.description import ModelConfig
 from trainer.model.families import PLANNED_KINDS
-from trainer.model.sizes import SIZES, model_config
+from trainer.model.sizes import model_config, takes_vocabulary
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, in_domain, stays_within, traffic
@@ -155,7 +155,7 @@ def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig
     data."""
     if corpus is not None:
         known, origin = corpus.tokenizer.vocab_size, f"the data's tokenizer, {corpus.tokenizer.name}"
-    elif table.model in SIZES:
+    elif takes_vocabulary(table.model):
         known, origin = LLAMA_3_VOCABULARY, "Llama 3's: train.data has no finished output yet"
     else:
         known, origin = 0, f"{Path(table.model)}: train.data has no finished output yet"

@@ -96,7 +96,9 @@ def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, ma
 
 
 @functools.lru_cache(maxsize=4096)
-def layer_seconds(layer: Kernels, machine: Machine, *, sparse: bool) -> LayerSeconds:
+def layer_seconds(
+    layer: Kernels, machine: Machine, *, sparse: bool, window: int | None = None
+) -> LayerSeconds:
     """Of a layer with experts (`sparse`) or without, in a micro-batch of `mean_tokens`. Selective
     recomputation does again what `trainer.parallel.recompute` does not keep: keys, attention's output
     projection, up, the router; attention is kept. Of latent attention it does again what is made from latents
@@ -107,7 +109,7 @@ def layer_seconds(layer: Kernels, machine: Machine, *, sparse: bool) -> LayerSec
         seconds = product_seconds(product, tokens, size, machine)
         products += product.times * seconds
         again += product.again * seconds
-    flops = tokens / tp * config.attention_flops(layer.seq_len) / 3
+    flops = tokens / tp * config.attention_flops(layer.seq_len, window) / 3
     if machine.plan.efficiency is not None:
         return LayerSeconds(products, flops / (machine.plan.efficiency * machine.gpu.peak_flops), 0.0, again)
     if (measured := machine.measured) is not None and measured.layer_of == layer.described:
@@ -119,12 +121,14 @@ def layer_seconds(layer: Kernels, machine: Machine, *, sparse: bool) -> LayerSec
     hidden = config.hidden
     if sparse and config.experts is not None:
         hidden = config.experts.hidden * (config.experts.top_k + config.experts.num_shared)
-    # Numbers read and written: two norms and two sums of the stream, rotation of queries and keys, and the
-    # gate.
+    # Numbers read and written: two norms and two sums of the stream, or four norms, rotation of queries and keys,
+    # norms of these, and the gate.
     routed = 0
     if sparse and config.experts is not None:
         routed = ROUTED * config.experts.top_k * config.width
-    numbers = tokens * (10 * config.width + latent + 2 * (heads + pairs) + 3 * hidden) / tp
+    stream = 14 if config.norms == "both" else 10
+    turned = 2 if config.query_key_norm == "none" else 4
+    numbers = tokens * (stream * config.width + latent + turned * (heads + pairs) + 3 * hidden) / tp
     moved = size * numbers + SCALING_BYTES * tokens * _scaled(layer, sparse=sparse)
     # Routing is a kernel an operation, compiled or not.
     moved = moved * (1.0 if layer.compiled else EAGER) + size * tokens * routed / tp
@@ -134,7 +138,7 @@ def layer_seconds(layer: Kernels, machine: Machine, *, sparse: bool) -> LayerSec
         attention = flops / 2 / (machine.attention * machine.gpu.peak_flops)
         attention *= PARTS if layer.cp > 1 else 1.0
         return LayerSeconds(products, attention, elementwise, again + elementwise)
-    scores = tokens * config.num_heads / tp * layer.seq_len
+    scores = tokens * config.num_heads / tp * min(window or layer.seq_len, layer.seq_len)
     attention = flops / (machine.reached * machine.gpu.peak_flops)
     attention += scores * (2 * size + BYTES_A_SCORE) / machine.memory_bandwidth
     return LayerSeconds(products, attention, elementwise, attention)

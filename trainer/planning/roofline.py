@@ -122,7 +122,7 @@ def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
     2205.14135)."""
     for product in model_products(layout):
         if product.name == "attention's output":
-            yield _attention(layout, gpu)
+            yield from (_attention(layout, gpu, window) for window in dict.fromkeys(layout.config.windows))
         yield Product(
             name=product.name,
             rows=layout.tokens * product.rows,
@@ -135,20 +135,21 @@ def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
         )
 
 
-def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:
+def _attention(layout: PlannedLayout, gpu: Gpu, window: int | None) -> Product:
     """Scores, and their sum over values: for each head queries or outputs pass once, keys or values once a
-    row."""
+    row. A window's operations are those of `ModelConfig.attention_flops`, of as many columns as make them."""
     config, tp, tokens, length = layout.config, layout.mesh.tp, layout.tokens, layout.seq_len
+    seen = config.attention_flops(length, window) / config.attention_flops(1)
     heads = config.num_heads / tp
     moved = tokens * heads * config.head_dim
     moved += layout.micro_batch * length * config.num_kv_heads / tp * config.head_dim
     return Product(
-        name="attention",
+        name="attention" if window is None else f"attention within {window:,}",
         rows=tokens * heads,
         inner=config.head_dim,
-        columns=length,
+        columns=seen,
         times=2,
-        flops=tokens * heads * (config.head_dim + config.value_dim) * length,
+        flops=tokens * heads * (config.head_dim + config.value_dim) * seen,
         num_bytes=layout.compute_bytes * moved,
         ridge=gpu.ridge(),
     )

@@ -36,7 +36,7 @@ def flops_again(layout: PlannedLayout) -> float:
         return 0.0
     if layout.recompute == "full":
         products = sum(num * config.layer_flops(sparse=sparse) for sparse, num in num_layers.items())
-        return (products + config.num_layers * config.attention_flops(layout.seq_len)) / 3
+        return (products + config.all_attention_flops(layout.seq_len)) / 3
     # A token's whole product: tensor peers have parts of the matrix, or of the tokens.
     return layout.mesh.tp * sum(
         num * product.again * product.flops
@@ -60,7 +60,7 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
     for num, sparse in ((part.num_dense, False), (part.num_sparse, True)):
         if num:
             layer = layer_seconds(layout.kernels, machine, sparse=sparse)
-            attention = layer.attention * unequal
+            attention = attention_seconds(layout, part, machine, sparse=sparse) * unequal
             ahead = layer.products + attention + layer.elementwise
             again = {"none": 0.0, "selective": layer.again, "full": ahead}[layout.recompute]
             forward += num * ahead
@@ -85,6 +85,17 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
     return PassTimes(forward=forward, input=backward, weight=weight + adding / machine.memory_bandwidth)
 
 
+def attention_seconds(layout: PlannedLayout, part: Part, machine: Machine, *, sparse: bool) -> float:
+    """Seconds of attention of one micro-batch forward, in the mean of a part's layers: of those with a window, and
+    of the others."""
+    window, windowed = layout.config.window, part.num_windowed / max(1, part.num_layers)
+    whole = layer_seconds(layout.kernels, machine, sparse=sparse).attention
+    if not windowed:
+        return whole
+    near = layer_seconds(layout.kernels, machine, sparse=sparse, window=window).attention
+    return windowed * near + (1 - windowed) * whole
+
+
 def measured_layers(layout: PlannedLayout, machine: Machine) -> MeasuredDevice | None:
     """What was measured of this layout's layers and of what stands around them; None: nothing was."""
     return layer_seconds(layout.kernels, machine, sparse=layout.config.num_sparse_layers > 0).measured
@@ -100,7 +111,7 @@ def waiting_times(
         kinds = zip((part.num_dense, part.num_sparse), sent.forward, sent.backward, strict=False)
         for sparse, (num, ahead, back) in enumerate(kinds):
             if num and ahead:
-                beside = _seconds_beside(sent.axis, layout, machine, sparse=sparse > 0)
+                beside = _seconds_beside(sent.axis, layout, part, machine, sparse=sparse > 0)
                 forward += num * exposed_seconds(ahead * seconds, beside, machine)
                 backward += num * exposed_seconds(back * seconds, 2 * beside, machine)
         forward += (part.embedding + part.head) * sent.forward[2] * seconds
@@ -108,7 +119,7 @@ def waiting_times(
     return PassTimes(forward=forward, input=backward, weight=0.0)
 
 
-def _seconds_beside(axis: str, layout: PlannedLayout, machine: Machine, *, sparse: bool) -> float:
+def _seconds_beside(axis: str, layout: PlannedLayout, part: Part, machine: Machine, *, sparse: bool) -> float:
     """What a layer computes forward beside its messages: with `async_tp` its products, beside a ring of keys
     and values attention, and beside all-to-alls all that a dualpipev pairs with them (DeepSeek-V3,
     2412.19437, section 3.2.1, figure 4). All others are waited for."""
@@ -116,8 +127,11 @@ def _seconds_beside(axis: str, layout: PlannedLayout, machine: Machine, *, spars
     if axis == "tp":
         return layer.products if layout.async_tp else 0.0
     if axis == "cp":
-        return layer.attention if layout.context.method == "ring" else 0.0
-    return layer.forward if layout.pipeline.schedule == "dualpipev" else 0.0
+        ring = layout.context.method == "ring"
+        return attention_seconds(layout, part, machine, sparse=sparse) if ring else 0.0
+    attention = attention_seconds(layout, part, machine, sparse=sparse)
+    paired = layer.products + attention + layer.elementwise
+    return paired if layout.pipeline.schedule == "dualpipev" else 0.0
 
 
 def exposed_seconds(sending: float, computing: float, machine: Machine) -> float:

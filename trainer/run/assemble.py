@@ -42,7 +42,7 @@ from trainer.recovery.repeats import SkipCounter
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined
 from trainer.run.parts import (
-    Groups,
+    GlooGroups,
     LaunchContext,
     Progress,
     ProgressWatcher,
@@ -67,17 +67,17 @@ _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 """How long ranks wait for each other's pieces of a checkpoint, in the background."""
 
 
-def open_groups(recipe: TrainRecipe, process: Process) -> Groups:
+def open_groups(recipe: TrainRecipe, process: Process) -> GlooGroups:
     """The groups that serve every attempt of these processes. Collective."""
     timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
-    return Groups(control=dist.new_group(backend="gloo", timeout=timeout), feed=feed_group(process))
+    return GlooGroups(control=dist.new_group(backend="gloo", timeout=timeout), feed=feed_group(process))
 
 
 def assemble(
     recipe: TrainRecipe,
     launch: LaunchContext,
     hooks: Hooks,
-    groups: Groups,
+    groups: GlooGroups,
     feed: Feed,
     *,
     joined: Joined,

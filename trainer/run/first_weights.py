@@ -13,7 +13,7 @@ from trainer.checkpoint.state import check_together, load_weights, raised_togeth
 from trainer.checkpoint.store import is_checkpoint
 from trainer.evidence.origin import origin_of
 from trainer.huggingface.folder import new_rows, open_weights
-from trainer.huggingface.llama import import_weights
+from trainer.huggingface.weights import import_weights
 from trainer.huggingface.weights_hash import stretch_hashes
 from trainer.model.owners import local_part
 from trainer.options import TrainRecipe
@@ -62,6 +62,6 @@ def origin_together(url: str, group: dist.ProcessGroup) -> Origin:
 
 def _import(folder: Folder, model: ParallelModel, recipe: TrainRecipe) -> None:
     found = open_weights(folder, model.config, extends=recipe.train.extend_vocabulary)
-    import_weights(found, model.config, model.parameters(), seed=recipe.seed)
+    import_weights(found, model.config, {**model.parameters(), **model.buffers()}, seed=recipe.seed)
     if dist.get_rank() == 0:
         sys.stderr.writelines(f"{line}\n" for line in new_rows(found, model.config))

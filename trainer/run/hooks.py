@@ -10,7 +10,7 @@ from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.options import TrainRecipe
 from trainer.run.assemble import load_state
-from trainer.run.parts import Groups, LaunchContext, ProgressWatcher, Run
+from trainer.run.parts import GlooGroups, LaunchContext, ProgressWatcher, Run
 from trainer.telemetry.step_report import StepReport
 
 
@@ -31,13 +31,13 @@ class Hooks:
         self,
         recipe: TrainRecipe,
         launch: LaunchContext,
-        groups: Groups,
+        groups: GlooGroups,
         left_out: tuple[tuple[int, int], ...],
     ) -> Feed:
         """The batches of an attempt that goes on from a checkpoint. Collective."""
         return open_feed(recipe, launch.process, left_out, group=groups.feed)
 
-    def take_over(self, launch: LaunchContext, groups: Groups) -> Run | None:
+    def take_over(self, launch: LaunchContext, groups: GlooGroups) -> Run | None:
         """The next attempt, of a run whose state these processes hold; None: it goes on from its newest
         checkpoint. Collective."""
         return None

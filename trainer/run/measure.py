@@ -64,7 +64,8 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
         "products": products,
         "link": None if cuda else _link(),
     }
-    if config.num_sparse_layers in (0, config.num_layers) and config.latent is None:
+    alike = config.num_sparse_layers in (0, config.num_layers) and len(set(config.windows)) == 1
+    if alike and config.latent is None:
         found |= _whole_layers(layout, recipe, device)
     return found
 

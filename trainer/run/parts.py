@@ -62,7 +62,7 @@ class ProgressWatcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class GlooGroups:
     """gloo groups of all ranks: `control` for what they tell each other between collectives of the step;
     `feed` for a new content of the data, None where this process is alone."""
 
@@ -132,7 +132,7 @@ class Run:
     recipe: TrainRecipe
     launch: LaunchContext
     hooks: Hooks
-    groups: Groups
+    groups: GlooGroups
     output: Folder
     joined: Joined
     progress: Progress

@@ -40,7 +40,7 @@ from trainer.run.first_weights import origin_together
 from trainer.run.hardware import hardware_of
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined, join
-from trainer.run.parts import Groups, LaunchContext, Run
+from trainer.run.parts import GlooGroups, LaunchContext, Run
 from trainer.run.result import TrainingResult
 from trainer.run.saving import save_the_rest
 from trainer.run.steps import run_steps
@@ -68,7 +68,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
             sys.stderr.writelines(f"{line}\n" for line in lines)
 
 
-def _attempt(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: Groups) -> TrainingResult:
+def _attempt(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: GlooGroups) -> TrainingResult:
     run = hooks.take_over(launch, groups) or _begin(recipe, launch, hooks, groups)
     with hooks.attempt(run):
         look_at_machines(run)
@@ -80,7 +80,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: G
     return result
 
 
-def _begin(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: Groups) -> Run:
+def _begin(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: GlooGroups) -> Run:
     """An attempt that goes on from the newest checkpoint, or begins the run. Collective."""
     output = Folder(recipe.train.output)
     passed_over = by_first_rank(partial(left_out, output), groups.control)
@@ -95,7 +95,7 @@ def _begin(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: Gro
     return run
 
 
-def _join(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: Groups, feed: Feed) -> Joined:
+def _join(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: GlooGroups, feed: Feed) -> Joined:
     """Refuse what the layout cannot hold, claim the next attempt, find where it begins, and record how it is
     set up. Collective; errors as of `train`."""
     process, output = launch.process, Folder(recipe.train.output)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,6 +132,10 @@ def _print_key(key: RecipeKey) -> None:
     print(f"  {key.name}: {key.type}, {default}")
     if text := meaning(key):
         print(f"      {text}")
+    if key.names:
+        print(
+            textwrap.fill(", ".join(key.names), width=100, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        )
 
 
 def _new(options: argparse.Namespace) -> int:

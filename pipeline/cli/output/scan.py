@@ -27,7 +27,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from pipeline.inspect.scan.scan import ScanEvidence
+    from pipeline.inspect.scan.evidence import ScanEvidence
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +67,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.inspect.scan.scan import ScanRequest, scan, write_evidence
+    from pipeline.inspect.scan.evidence import write_evidence
+    from pipeline.inspect.scan.scan import ScanRequest, scan
 
     check_outside("--to", options.to)
     evidence = scan(

@@ -1,1 +1,1 @@
-"""sluice scan: scan finds the documents, scanned_runs what training runs read of them."""
+"""sluice scan: scan → passes (over a piece) → evidence; scanned_runs finds what training runs read of it."""

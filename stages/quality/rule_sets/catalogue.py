@@ -47,42 +47,42 @@ class RuleSetSpec:
 
 CATALOGUE: Final[Mapping[str, RuleSetSpec]] = {
     "gopher_quality": RuleSetSpec(
-        make=lambda making: gopher_quality.rule_set(making.variant, making.limits, making.stop_words),
+        make=lambda inputs: gopher_quality.rule_set(inputs.variant, inputs.limits, inputs.stop_words),
         rows=gopher_quality.ROWS,
         is_of_any_language=False,
     ),
     "gopher_repetition": RuleSetSpec(
-        make=lambda making: gopher_repetition.rule_set(making.variant, making.limits),
+        make=lambda inputs: gopher_repetition.rule_set(inputs.variant, inputs.limits),
         rows=gopher_repetition.ROWS,
         is_of_any_language=False,
     ),
     "c4": RuleSetSpec(
-        make=lambda making: c4.rule_set(
-            making.variant, making.limits, terminal_punctuation=making.terminal_punctuation
+        make=lambda inputs: c4.rule_set(
+            inputs.variant, inputs.limits, terminal_punctuation=inputs.terminal_punctuation
         ),
         rows=c4.ROWS,
         settings=c4.SETTINGS,
         is_of_any_language=False,
     ),
     "fineweb": RuleSetSpec(
-        make=lambda making: fineweb.rule_set(making.variant, making.limits),
+        make=lambda inputs: fineweb.rule_set(inputs.variant, inputs.limits),
         rows=fineweb.ROWS,
         settings=fineweb.SETTINGS,
         is_of_any_language=False,
     ),
-    "length": RuleSetSpec(make=lambda making: text_edits.length(making.limits), rows=text_edits.LENGTH_ROWS),
-    "url_removal": RuleSetSpec(make=lambda making: url_removal.rule_set(), rows=url_removal.ROWS),
-    "newlines": RuleSetSpec(make=lambda making: text_edits.newlines()),
+    "length": RuleSetSpec(make=lambda inputs: text_edits.length(inputs.limits), rows=text_edits.LENGTH_ROWS),
+    "url_removal": RuleSetSpec(make=lambda inputs: url_removal.rule_set(), rows=url_removal.ROWS),
+    "newlines": RuleSetSpec(make=lambda inputs: text_edits.newlines()),
     "line_edits": RuleSetSpec(
-        make=lambda making: line_edits.rule_set(making.limits, making.line_edits),
+        make=lambda inputs: line_edits.rule_set(inputs.limits, inputs.line_edits),
         rows=line_edits.ROWS,
         settings=line_edits.SETTINGS,
     ),
-    "madlad": RuleSetSpec(make=lambda making: madlad.rule_set(making.limits), rows=madlad.ROWS),
-    "ftfy": RuleSetSpec(make=lambda making: text_edits.mojibake()),
-    "symbol_lines": RuleSetSpec(make=lambda making: text_edits.symbol_lines()),
-    "notebooks": RuleSetSpec(make=lambda making: code.notebooks()),
-    "code": RuleSetSpec(make=lambda making: code.rule_set(making.limits, making.language), rows=code.ROWS),
+    "madlad": RuleSetSpec(make=lambda inputs: madlad.rule_set(inputs.limits), rows=madlad.ROWS),
+    "ftfy": RuleSetSpec(make=lambda inputs: text_edits.mojibake()),
+    "symbol_lines": RuleSetSpec(make=lambda inputs: text_edits.symbol_lines()),
+    "notebooks": RuleSetSpec(make=lambda inputs: code.notebooks()),
+    "code": RuleSetSpec(make=lambda inputs: code.rule_set(inputs.limits, inputs.language), rows=code.ROWS),
 }
 """Every rule set by name."""
 

@@ -1,1 +1,1 @@
-"""Parquet files: documents → page_meter → thrift."""
+"""Parquet files: documents → values; page_meter → thrift."""

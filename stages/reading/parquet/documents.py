@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, Final
@@ -20,16 +20,23 @@ from stages.document import Document, Place
 from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError
 from stages.reading.parquet.page_meter import ColumnChunk, PageMeter, TooLargeError
 from stages.reading.parquet.thrift import CompactReader, Fields, ThriftError
+from stages.reading.parquet.values import (
+    BAD_DATA,
+    plain_value,
+    put_at,
+    stored_as,
+    value_at,
+    weight_of,
+    without_column,
+)
+from stages.reading.rows.elements import next_step
+from stages.reading.rows.other_fields import BadRowError, Keys
 from stages.reading.rows.row import (
     MAX_OTHER_BYTES,
-    BadRowError,
-    Keys,
-    LongText,
     documents_from_row,
     item_at,
     items_of_row,
     keys_of,
-    next_step,
     no_such_field,
 )
 
@@ -46,10 +53,6 @@ _OPEN: Final[dict[str, Any]] = {
 _MAX_FOOTER_BYTES: Final = 16 << 20
 _FOOTER_END: Final = 8
 """The footer's length and the magic, behind it."""
-_NESTED_BYTES: Final = 16
-"""What a value within a list, map or struct counts for, besides its own bytes."""
-_BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
-"""What pyarrow raises for damaged pages and for values that Python cannot hold, such as broken UTF-8."""
 _MALLOC = re.compile(r"(?:malloc|realloc) of size (\d+) failed")
 
 
@@ -69,7 +72,7 @@ def read_parquet(
         file = _open(meter)
         error = _unfit(file.schema_arrow, options)
         num_rows = file.metadata.num_rows
-    except (*_BAD_DATA, IndexError) as broken:
+    except (*BAD_DATA, IndexError) as broken:
         _raise_if_not_damage(broken, meter)
         yield Unreadable(
             file=options.file,
@@ -96,7 +99,7 @@ def parquet_lacks(stream: BinaryIO, options: ReadOptions) -> str | None:
     try:
         _row_groups(stream)
         return _unfit(_open(meter).schema_arrow, options)
-    except (*_BAD_DATA, IndexError) as broken:
+    except (*BAD_DATA, IndexError) as broken:
         _raise_if_not_damage(broken, meter)
         return None
 
@@ -322,7 +325,7 @@ class _Rows:
                 self._sizes = self._sizes[1:]
                 batches = self._batches(group, skip=number - numbers.start)
                 continue
-            except (*_BAD_DATA, StopIteration) as broken:
+            except (*BAD_DATA, StopIteration) as broken:
                 _raise_if_not_damage(broken, self._meter)
                 yield self._unreadable(number, numbers.stop, f"a damaged row group: {str(broken)[:200]}")
                 return
@@ -351,17 +354,17 @@ class _Rows:
         )
 
     def _columns(self, batch: pa.RecordBatch) -> _Columns:
-        """The columns of a batch; one of _BAD_DATA where its numbers point out of a dictionary."""
+        """The columns of a batch; one of BAD_DATA where its numbers point out of a dictionary."""
         first, *further = self._path.keys
         texts = batch.column(batch.schema.names.index(first))
         rest = dict(zip(batch.schema.names, batch.columns, strict=True))
         if further:
-            rest[first] = _without(_storage(texts), tuple(further))
+            rest[first] = without_column(stored_as(texts), tuple(further))
             for key in further:
-                texts = pc.struct_field(_storage(texts), [key])
+                texts = pc.struct_field(stored_as(texts), [key])
         else:
             del rest[first]
-        return _Columns(_storage(texts), rest, sum(map(_weight, rest.values())) > MAX_OTHER_BYTES)
+        return _Columns(stored_as(texts), rest, sum(map(weight_of, rest.values())) > MAX_OTHER_BYTES)
 
     def _read_row(self, batch: _Columns, index: int, number: int) -> Iterable[Document | Unreadable]:
         place = Place(file=self._options.file, offset=number, length=1)
@@ -371,97 +374,17 @@ class _Rows:
         self, batch: _Columns, index: int, number: int, place: Place
     ) -> Iterable[Document | UnreadableError]:
         weight = (
-            sum(_weight(column.slice(index, 1)) for column in batch.rest.values()) if batch.are_large else 0
+            sum(weight_of(column.slice(index, 1)) for column in batch.rest.values()) if batch.are_large else 0
         )
         if weight > MAX_OTHER_BYTES:
             raise BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
         path, longest = self._path, self._options.max_document_bytes
         try:
-            row = {name: _plain_value(column[index]) for name, column in batch.rest.items()}
-            _put(row, path.keys, _value_at(batch.texts, index, path.num_lists, path.further, longest))
-        except _BAD_DATA as error:
+            row = {name: plain_value(column[index]) for name, column in batch.rest.items()}
+            put_at(row, path.keys, value_at(batch.texts, index, path.num_lists, path.further, longest))
+        except BAD_DATA as error:
             raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
         return documents_from_row(row, number, place, self._options, self._counts)
-
-
-def _value_at(values: pa.Array, index: int, num_lists: int, parts: Keys, longest: int) -> Any:
-    """A value as documents_from_row takes it, which lies in lists and behind further parts of a name: a list
-    as the sequence of its elements, which are made one at a time."""
-    scalar = values[index]
-    if not scalar.is_valid:
-        return None
-    if num_lists:
-        return _Elements(_storage(scalar.values), num_lists - 1, parts, longest)
-    return _text(scalar, longest)
-
-
-class _Elements(Sequence[Any]):
-    """The elements of a list that a text lies in: texts, lists of them, or structs as mappings; None for
-    null. In the place of one that cannot be read stands a BadRowError."""
-
-    def __init__(self, values: pa.Array, num_lists: int, parts: Keys, longest: int) -> None:
-        self._values, self._num_lists, self._parts, self._longest = values, num_lists, parts, longest
-        self._others: dict[str, pa.Array] = {}
-        self._inner: pa.Array = None
-        self._key = ""
-        self._are_large = False
-        if not num_lists and parts:
-            children = {field.name: values.field(number) for number, field in enumerate(values.type)}
-            step = next_step(parts, children)
-            assert step is not None, "the schema has been looked at"
-            self._key, self._num_inner, self._further = step
-            self._inner = _storage(children.pop(self._key))
-            self._others = children
-            self._are_large = sum(map(_weight, children.values())) > MAX_OTHER_BYTES
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __getitem__(self, index: Any) -> Any:
-        try:
-            if self._inner is None:
-                return _value_at(self._values, index, self._num_lists, self._parts, self._longest)
-            return self._struct_at(index) if self._values[index].is_valid else None
-        except _BAD_DATA as error:
-            return BadRowError(f"a value that cannot be read: {type(error).__name__}")
-
-    def _struct_at(self, index: int) -> Any:
-        weight = (
-            sum(_weight(column.slice(index, 1)) for column in self._others.values()) if self._are_large else 0
-        )
-        if weight > MAX_OTHER_BYTES:
-            return BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
-        found = {name: _plain_value(column[index]) for name, column in self._others.items()}
-        found[self._key] = self._inner_at(index)
-        return found
-
-    def _inner_at(self, index: int) -> Any:
-        """What the name goes on with in a struct: a text, a list, or another struct on the way to one of
-        them."""
-        if self._num_inner or not self._further:
-            return _value_at(self._inner, index, self._num_inner, self._further, self._longest)
-        return _Elements(self._inner, 0, self._further, self._longest)[index]
-
-
-def _text(scalar: pa.Scalar, longest: int) -> str | bytes | LongText:
-    """The text of a valid value; as bytes where it is none in UTF-8, or is not marked as one."""
-    if isinstance(scalar, pa.DictionaryScalar):
-        scalar = scalar.value
-        if not scalar.is_valid:
-            return ""
-    data = scalar.as_buffer()
-    if data.size > longest:
-        return LongText(memoryview(data))
-    try:
-        found: str | bytes = scalar.as_py()
-    except UnicodeDecodeError:
-        found = data.to_pybytes()
-    return found
-
-
-def _storage(column: pa.Array) -> pa.Array:
-    """What a column of an extension type is stored as; any other as it is."""
-    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[ColumnChunk]:
@@ -478,77 +401,3 @@ def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[ColumnChunk
         )
         for place, column in zip(places, columns, strict=True)
     ]
-
-
-def _without(column: pa.StructArray, path: tuple[str, ...]) -> pa.StructArray:
-    """A struct column less a field in it."""
-    children = {}
-    for number, field in enumerate(column.type):
-        child = column.field(number)
-        if field.name != path[0]:
-            children[field.name] = child
-        elif path[1:]:
-            children[field.name] = _without(child, path[1:])
-    if not children:
-        return pa.array(
-            [{}] * len(column), pa.struct([]), mask=pc.is_null(column).to_numpy(zero_copy_only=False)
-        )
-    return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pc.is_null(column))
-
-
-def _put(row: dict[str, Any], path: Keys, value: Any) -> None:
-    """Set a field, in the structs that it lies in; where one of those is null, nothing."""
-    for part in path[:-1]:
-        if not isinstance(row.get(part), dict):
-            return
-        row = row[part]
-    row[path[-1]] = value
-
-
-def _plain_value(scalar: pa.Scalar) -> Any:
-    """The value in Python; a date or instant that Python has none for (a year above 9999, as tables end what
-    has no end, or an unknown time zone) as a text, in UTC: a row is not lost for it."""
-    try:
-        return scalar.as_py()
-    except (ArithmeticError, ValueError, LookupError):
-        if pa.types.is_timestamp(scalar.type):
-            return scalar.cast(pa.timestamp(scalar.type.unit)).cast(pa.string()).as_py()
-        if pa.types.is_date(scalar.type):
-            return scalar.cast(pa.string()).as_py()
-        raise
-
-
-def _weight(column: pa.Array) -> int:
-    """About how many bytes the values of a column take in Python, without making them."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        lengths = (
-            pc.take(pc.binary_length(column.dictionary), column.indices)
-            if _is_binary(kind.value_type)
-            else None
-        )
-        return int(pc.sum(lengths).as_py() or 0) if lengths is not None else int(column.indices.nbytes)
-    if pa.types.is_struct(kind):
-        children: list[int] = [_weight(child) for child in column.flatten()]
-        return sum(children) + _NESTED_BYTES * len(column) * int(kind.num_fields)
-    if _is_list(kind):
-        values = _entries(column) if pa.types.is_map(kind) else column.flatten()
-        return _weight(values) + _NESTED_BYTES * len(values)
-    return int(column.nbytes)
-
-
-def _entries(column: pa.MapArray) -> pa.StructArray:
-    """The keys and values of a column of maps, which pyarrow's `flatten` is not for."""
-    offsets = column.offsets
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    return column.values.slice(first, last - first)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
-    return any(test(kind) for test in tests)

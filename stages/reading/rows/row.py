@@ -3,14 +3,12 @@ element of a list in it."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lineage import ids
 from stages.document import Document, Place
@@ -23,50 +21,36 @@ from stages.reading.options import (
     unreadable_for_any_error,
 )
 from stages.reading.rows.dates import date_of
+from stages.reading.rows.elements import (
+    ABSENT,
+    DATES,
+    ID,
+    LIST,
+    URL,
+    Budget,
+    Element,
+    LongText,
+    elements_of,
+    find_field,
+    kind_shown,
+)
+from stages.reading.rows.other_fields import (
+    BadRowError,
+    Keys,
+    metadata_of,
+    storable,
+)
 from stages.surrogates import without_surrogates
 
 MAX_OTHER_BYTES: Final = 16 << 20
 """What a row may hold besides its text, in bytes."""
-LIST: Final = "[]"
-"""Behind the name of a field that is a list: its elements are meant."""
 
-_MAX_REPEATED_BYTES: Final = 64 << 20
-"""What the elements of a row's lists may repeat of its other fields. Past it these stand in the first
-element's metadata alone: of a row with a million elements and a megabyte beside them, all would take a
-terabyte."""
 
-_ID, _URL, _DATES = "id", "url", ("captured_at", "date")
 _SHOWN_FIELDS: Final = 20
 _LOOKED_AT_ELEMENTS: Final = 20
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:-]{0,40}", re.ASCII)
 _PLAIN_DATE = re.compile(r"(?=.*\d)[\w:.,+/ -]{1,40}|[A-Za-z]{1,12}", re.ASCII)
 """What of a field of dates may be shown though it is none: no sentence of a text."""
-
-
-class BadRowError(UnreadableError):
-    """A row that holds no document."""
-
-
-@dataclass(frozen=True, slots=True)
-class LongText:
-    """In the place of a text above `max_document_bytes`: its UTF-8, which no one makes a text of."""
-
-    data: memoryview
-
-
-Keys = tuple[str, ...]
-"""The way to a value of a row: the names of the fields that it lies in, and its own."""
-
-
-class _Element(NamedTuple):
-    """A row with one element in the place of each list that the text lies in. `lists` are those: the keys of
-    each, and the number of the element, from 0. The row itself has none."""
-
-    row: Mapping[str, Any]
-    lists: tuple[tuple[Keys, int], ...] = ()
-
-    def num_open(self, keys: Keys) -> int:
-        return sum(opened == keys for opened, _ in self.lists)
 
 
 def documents_from_row(
@@ -84,14 +68,14 @@ def documents_from_row(
     lone surrogate is U+FFFD. A text above `max_document_bytes` is hashed but not held."""
     name = options.fields.text
     if LIST not in name or name in row:
-        return (_document(_Element(row), number, place, options, counts),)
+        return (_document(Element(row), number, place, options, counts),)
     return _documents_of_elements(row, number, place, options, counts)
 
 
 def _documents_of_elements(
     row: Mapping[str, Any], number: int, place: Place, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | UnreadableError]:
-    for element in _elements(_Element(row), options.fields, _Budget()):
+    for element in elements_of(Element(row), options.fields, Budget()):
         found: Document | UnreadableError
         try:
             with unreadable_for_any_error():
@@ -171,16 +155,16 @@ def _unreadable(error: UnreadableError, place: Place, num_records: int) -> Unrea
 
 
 def _document(
-    element: _Element, number: int, place: Place, options: ReadOptions, counts: InputCounts
+    element: Element, number: int, place: Place, options: ReadOptions, counts: InputCounts
 ) -> Document:
     fields = options.fields
     text, text_keys = _text(element, fields.text)
     data, is_utf8 = _encoded(text)
     given, id_keys = _field(
-        element, fields.id, _ID, text_keys, (str, int), key="source.id_field", expected="a text or a number"
+        element, fields.id, ID, text_keys, (str, int), key="source.id_field", expected="a text or a number"
     )
     url, url_keys = _field(
-        element, fields.url, _URL, text_keys, (str,), key="source.url_field", expected="a text"
+        element, fields.url, URL, text_keys, (str,), key="source.url_field", expected="a text"
     )
     name = None if given is None or given == "" else str(given)
     if element.lists:
@@ -194,7 +178,7 @@ def _document(
         row_name = str(number) if name is None else name
     captured_at, odd_date = _captured_at(element, fields.date)
     held = text if isinstance(text, str) and len(data) <= options.max_document_bytes else ""
-    record_id, url_of_row = _storable(name), _storable(url)
+    record_id, url_of_row = storable(name), storable(url)
     document = Document(
         doc_id=ids.row_doc_id(options.source, options.file, row_name, data),
         source=options.source,
@@ -205,7 +189,7 @@ def _document(
         record_id=record_id,
         url=url_of_row,
         captured_at=captured_at,
-        metadata=_metadata(element.row, {text_keys, id_keys, url_keys}),
+        metadata=metadata_of(element.row, {text_keys, id_keys, url_keys}),
         charset="utf-8",
         text=held if is_utf8 else without_surrogates(held),
     )
@@ -244,13 +228,15 @@ def fields_lacked(row: Mapping[str, Any], fields: RowFields) -> set[str] | None:
     None for a row that cannot tell, as one whose text lies in an empty list."""
     named = {key: name for key, name in keys_of(fields).items() if name is not None}
     try:
-        elements = list(islice(_elements(_Element(row), fields, _Budget()), _LOOKED_AT_ELEMENTS))
+        elements = list(islice(elements_of(Element(row), fields, Budget()), _LOOKED_AT_ELEMENTS))
     except BadRowError:
         return None  # its reading says so
     if not elements:
         return None
     return {
-        key for key, name in named.items() if all(_find(element, name)[0] is _ABSENT for element in elements)
+        key
+        for key, name in named.items()
+        if all(find_field(element, name)[0] is ABSENT for element in elements)
     }
 
 
@@ -270,105 +256,13 @@ def names_shown(names: Iterable[str]) -> str:
     return (", ".join(plain[:_SHOWN_FIELDS]) + (", …" if len(plain) > _SHOWN_FIELDS else "")) or "none"
 
 
-_ABSENT: Final = object()
-
-
-def next_step(parts: Keys, names: Container[str]) -> tuple[str, int, Keys] | None:
-    """Where a path of these parts goes on among fields of these names: the field, how many lists are gone
-    into there, and the parts behind it; None if nowhere. A field whose own name has dots or brackets goes
-    before nested ones."""
-    for num in range(len(parts), 0, -1):
-        name, num_lists = ".".join(parts[:num]), 0
-        while name not in names and name.endswith(LIST):
-            name, num_lists = name.removesuffix(LIST), num_lists + 1
-        if name in names:
-            return name, num_lists, parts[num:]
-    return None
-
-
-def _find(element: _Element, name: str) -> tuple[Any, Keys, bool]:
-    """The value of a field or _ABSENT, its keys (none where it lies in a null), and whether it is a list that
-    the name goes into and the element does not stand for. Called for every field of every row: the whole name
-    is looked up first, and a path is made only where there is none."""
-    row = element.row
-    if name in row:
-        return row[name], (name,), False
-    if "." not in name and LIST not in name:
-        return _ABSENT, (), False
-    value: Any = row
-    keys: Keys = ()
-    parts: Keys = tuple(name.split("."))
-    while parts:
-        if value is None or isinstance(value, BadRowError):
-            return value, (), False
-        step = next_step(parts, value) if isinstance(value, Mapping) else None
-        if step is None:
-            return _ABSENT, (), False
-        key, num_lists, parts = step
-        value, keys = value[key], (*keys, key)
-        num_open = element.num_open(keys)
-        if num_lists > num_open:
-            return value, keys, True
-        if num_lists < num_open:
-            return _ABSENT, (), False
-    return value, keys, False
-
-
-class _Budget:
-    """Bytes of a row's other fields that its elements may repeat."""
-
-    def __init__(self) -> None:
-        self._left = _MAX_REPEATED_BYTES
-
-    def holds(self, fields: Mapping[str, Any], times: int) -> bool:
-        """Whether so many copies of the fields fit, as JSON; they are taken then."""
-        num_bytes = len(_json(fields)) * times if fields else 0
-        if num_bytes > self._left:
-            return False
-        self._left -= num_bytes
-        return True
-
-
-def _elements(element: _Element, fields: RowFields, budget: _Budget) -> Iterator[_Element]:
-    """The row once for each element of the lists that its text lies in. BadRowError if one of them is
-    none."""
-    value, keys, is_list = _find(element, fields.text)
-    if not is_list:
-        yield element
-        return
-    if value is None:
-        return
-    if isinstance(value, str | bytes | LongText) or not isinstance(value, Sequence):
-        raise BadRowError(
-            f"the field {'.'.join(keys)!r} is {_kind(value)}: expected a list (source.text_field)"
-        )
-    with_each = _without(element.row, keys)
-    first = with_each
-    if len(value) > 1 and not budget.holds(with_each, len(value) - 1):
-        with_each = _only(with_each, _named(element, fields))
-        if not budget.holds(with_each, len(value) - 1):
-            raise BadRowError(
-                f"its id, URL and date would be repeated {len(value)} times: more than {_MAX_REPEATED_BYTES} bytes"
-            )
-    for index in range(len(value)):
-        each = value[index]
-        row = _with(with_each if index else first, keys, each)
-        yield from _elements(_Element(row, (*element.lists, (keys, index))), fields, budget)
-
-
-def _named(element: _Element, fields: RowFields) -> list[Keys]:
-    """The keys of what a document takes from its row besides the text."""
-    names = (fields.id or _ID, fields.url or _URL, *(_DATES if fields.date is None else (fields.date,)))
-    return [keys for _, keys, _ in (_find(element, name) for name in names) if keys]
-
-
-def _text(element: _Element, name: str) -> tuple[str | LongText, Keys]:
-    text, keys, is_list = _find(element, name)
+def _text(element: Element, name: str) -> tuple[str | LongText, Keys]:
+    text, keys, is_list = find_field(element, name)
     if isinstance(text, str):
         return text, keys
     if isinstance(text, BadRowError):
         raise text
-    if text is _ABSENT or is_list:
+    if text is ABSENT or is_list:
         raise BadRowError(no_such_field("field", name, "source.text_field", element.row))
     if text is None:
         return "", keys
@@ -379,11 +273,11 @@ def _text(element: _Element, name: str) -> tuple[str | LongText, Keys]:
             raise BadRowError(f"the field {name!r} is not UTF-8, from byte {error.start} of it on") from error
     if isinstance(text, str | LongText):
         return text, keys
-    raise BadRowError(f"the field {name!r} is {_kind(text)}: expected a text")
+    raise BadRowError(f"the field {name!r} is {kind_shown(text)}: expected a text")
 
 
 def _field(
-    element: _Element,
+    element: Element,
     named: str | None,
     usual: str,
     text_keys: Keys,
@@ -395,20 +289,20 @@ def _field(
     """The value of the field that is `named` in the recipe, or of the usual one, and its keys; None where
     there is none, and no keys where what is there is not taken. The field of the text is not the usual one: a
     text would stand in the tables."""
-    value, keys, is_list = _find(element, named or usual)
+    value, keys, is_list = find_field(element, named or usual)
     if (named is None and keys == text_keys) or isinstance(value, LongText):
         return None, ()
     if is_list:
         raise BadRowError(
             f"the field {named!r} ({key}) lies in a list that source.text_field does not go into"
         )
-    if value is _ABSENT or _is_null(value):
+    if value is ABSENT or _is_null(value):
         return None, keys
     value = _whole(_as_text(value)) if int in kinds else _as_text(value)
     if isinstance(value, kinds) and not isinstance(value, bool):
         return value, keys
     if named is not None:
-        raise BadRowError(f"the field {named!r} ({key}) is {_kind(value)}: expected {expected}")
+        raise BadRowError(f"the field {named!r} ({key}) is {kind_shown(value)}: expected {expected}")
     return None, ()
 
 
@@ -436,25 +330,25 @@ def _as_text(value: Any) -> Any:
         return value
 
 
-def _captured_at(element: _Element, named: str | None) -> tuple[str | None, str | None]:
+def _captured_at(element: Element, named: str | None) -> tuple[str | None, str | None]:
     """The date of a row; and where its usual fields hold something that is no date, what that is, so far as
     it may be shown."""
     row = element.row
     if named is None:
         given = [
             value
-            for name in _DATES
+            for name in DATES
             if name in row and not _is_null(value := _as_text(row[name])) and value != ""
         ]
         found = next(filter(None, map(date_of, given)), None)
         return found, _shown_date(given[0]) if given and found is None else None
-    value, _, is_list = _find(element, named)
-    if value is _ABSENT or _is_null(value) or value == "":
+    value, _, is_list = find_field(element, named)
+    if value is ABSENT or _is_null(value) or value == "":
         return None, None
     value = _as_text(value)
     found = None if is_list else date_of(value)
     if found is None:
-        what = "a text that is no date" if isinstance(value, str) else _kind(value)
+        what = "a text that is no date" if isinstance(value, str) else kind_shown(value)
         if isinstance(value, (int, float)):
             what = f"{_shown_date(value)}, a number that is no date from 1980 to 2099"
         raise BadRowError(
@@ -468,86 +362,7 @@ def _shown_date(value: Any) -> str:
     shown = str(value).strip()
     if _PLAIN_DATE.fullmatch(shown):
         return repr(shown)
-    return "a text" if isinstance(value, str) else _kind(value)
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
-
-
-def _metadata(row: Mapping[str, Any], taken: Collection[Keys]) -> str | None:
-    """All fields but those that are taken, as JSON. An id that is an object, as databases export it, and a
-    list of URLs are in no column."""
-    rest: Mapping[str, Any] = {**row}
-    for keys in taken:
-        if len(keys) > 1:
-            rest = _without(rest, keys)
-        elif keys:
-            del rest[keys[0]]  # type: ignore[attr-defined]  # a dict of our own
-    return _storable(_json(rest)) if rest else None
-
-
-def _json(fields: Mapping[str, Any]) -> str:
-    try:
-        return _to_json(fields)
-    except (TypeError, RecursionError, ValueError) as error:
-        raise BadRowError(f"its other fields cannot be kept as JSON: {type(error).__name__}") from error
-
-
-def _without(row: Mapping[str, Any], path: Keys) -> Mapping[str, Any]:
-    """`row` less one field, wherever that lies."""
-    first, *further = path
-    if first not in row:
-        return row
-    if not further:
-        return {field: value for field, value in row.items() if field != first}
-    inner = row[first]
-    return {**row, first: _without(inner, tuple(further))} if isinstance(inner, Mapping) else row
-
-
-def _with(row: Mapping[str, Any], keys: Keys, value: Any) -> Mapping[str, Any]:
-    """`row` with a value at these keys."""
-    first, *further = keys
-    return {**row, first: _with(row[first], tuple(further), value) if further else value}
-
-
-def _only(row: Mapping[str, Any], kept: Iterable[Keys]) -> Mapping[str, Any]:
-    """What of `row` lies at these keys."""
-    found: dict[str, Any] = {}
-    for keys in kept:
-        value: Any = row
-        inside = found
-        for key in keys[:-1]:
-            value, inside = value[key], inside.setdefault(key, {})
-        inside[keys[-1]] = value[keys[-1]]
-    return found
-
-
-def _to_json(fields: Mapping[str, Any]) -> str:
-    """The fields as JSON, sorted; null for the numbers that JSON does not have. These are rare, and a copy of
-    every row without them would cost more than the encoding: so they are looked for when the encoder has met
-    one."""
-    try:
-        return _ENCODER.encode(fields)
-    except ValueError:
-        return _ENCODER.encode(_finite(fields))
-
-
-def _finite(value: Any) -> Any:
-    """`value` with null for the numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {field: _finite(item) for field, item in value.items()}
-    # An entry of an Arrow map is a tuple.
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _as_json(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False, default=_as_json)
+    return "a text" if isinstance(value, str) else kind_shown(value)
 
 
 def _encoded(text: str | LongText) -> tuple[memoryview, bool]:
@@ -558,10 +373,3 @@ def _encoded(text: str | LongText) -> tuple[memoryview, bool]:
         return memoryview(text.encode("utf-8")), True
     except UnicodeEncodeError:
         return memoryview(text.encode("utf-8", "surrogatepass")), False
-
-
-def _storable(text: str | None) -> str | None:
-    """`text` as every table takes it; None for an empty one."""
-    if not text or text.isascii():
-        return text or None
-    return without_surrogates(text)

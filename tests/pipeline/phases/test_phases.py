@@ -17,7 +17,7 @@ from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.cluster import underway
 from pipeline.phases import progress as progress_module
-from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.phases.phase import Phase, RunState, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter, a_second, parse_line
 from pipeline.plan import plan_run
 from pipeline.recipe.load import load
@@ -50,14 +50,14 @@ def do(out: str, piece: Piece) -> PieceResult:
     return publish_result(Folder(out), piece.marker, PieceResult(piece.name))
 
 
-def begin(folder: Path, ray_table: dict[str, Any], reporter: ProgressReporter) -> Run:
+def begin(folder: Path, ray_table: dict[str, Any], reporter: ProgressReporter) -> RunState:
     """A run of one small input into `out`; workers know this module from here on, as they do not by itself."""
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     (folder / "web.jsonl").write_text('{"text": "one"}\n')
     plain = recipe(str(folder / "out"), {"web": (str(folder / "web.jsonl"),)}, ray=ray_table)
     plan = plan_run(load(write_recipe(folder / "recipe.toml", plain)))
     (folder / "out").mkdir(exist_ok=True)
-    return Run(plan=plan, reporter=reporter)
+    return RunState(plan=plan, reporter=reporter)
 
 
 @pytest.mark.usefixtures("small_ray")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from lineage.recipe import RecipeError, parse_table
+from lineage.recipe import parse_table
 from pipeline.cli.main import main
 from pipeline.recipe.checks import check_steps_of, checked
 from pipeline.recipe.tables import PipelineRecipe
-from pipeline.recipe_help import named
 from pipeline.recipe_help.keys import recipe_keys
 from pipeline.recipe_help.named import KINDS, NAMED, published, template
 from pipeline.recipe_help.new import new_recipe
@@ -138,22 +135,6 @@ def test_every_pattern_of_a_step_matches_a_key_and_every_threshold_has_a_step(na
         key for sets in every_rule(recipe(name).quality) for rule in sets.rules for key in rule.keys
     ]
     assert [key for key in thresholds if not published(name).steps_of([key])] == []
-
-
-def test_an_installed_sluice_finds_the_recipes_where_pip_puts_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for cached in (named._folder, named.template, named.published):
-        monkeypatch.setattr(named, cached.__name__, cached.__wrapped__)
-    whole = named.template("fineweb")
-    monkeypatch.setattr(named, "__file__", str(tmp_path / "lib" / "pipeline" / "recipe_help" / "named.py"))
-    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path) if name == "data" else "")
-    with pytest.raises(RecipeError, match=r"the named recipes are in none of .*: install sluice anew"):
-        named.template("fineweb")
-    data_files = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["data-files"]
-    (target,) = (where for where, files in data_files.items() if files == ["recipes/named/*"])
-    shutil.copytree(ROOT / "recipes" / "named", tmp_path / target)
-    assert named.template("fineweb") == whole
 
 
 def test_a_diff_wants_one_thing_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

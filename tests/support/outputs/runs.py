@@ -16,7 +16,7 @@ import tomli_w
 from lineage.ids import content_hash
 from lineage.storage.folder import Folder
 from pipeline import process
-from pipeline.phases.phase import Run
+from pipeline.phases.phase import RunState
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe.load import load
@@ -70,7 +70,7 @@ def run(folder: Path, plain: dict[str, Any], from_output: str | None = None) -> 
     return process.run(loaded, ProgressReporter(quiet=True), from_output=from_output).to_json()
 
 
-def run_in(folder: Path, **ray: Any) -> Run:
+def run_in(folder: Path, **ray: Any) -> RunState:
     """A run into this folder whose inputs are nobody's concern, for phases of other units than input
     files."""
     source = SourceTable(name="none", inputs=("none",))
@@ -78,7 +78,7 @@ def run_in(folder: Path, **ray: Any) -> Run:
         run=RunTable(name="test", output=str(folder)), source=(source,), ray=RayTable(**ray)
     )
     plan = RunPlan(recipe=whole, out=Folder(str(folder)), units=(), identity={}, key="")
-    return Run(plan=plan, reporter=ProgressReporter(quiet=True))
+    return RunState(plan=plan, reporter=ProgressReporter(quiet=True))
 
 
 def fingerprint(out: str) -> dict[str, str]:

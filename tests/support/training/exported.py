@@ -10,8 +10,8 @@ import torch
 from lineage.storage.folder import Folder
 from trainer.attempts import attempts
 from trainer.checkpoint.store import complete_checkpoints
-from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import read_card
+from trainer.huggingface.weights import Export, export_weights
 
 
 def main(arguments: Sequence[str]) -> int:

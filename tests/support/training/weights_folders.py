@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from trainer.huggingface.folder import INDEX, stored_shapes
+from trainer.huggingface.folder import INDEX
+from trainer.huggingface.names import stored_shapes
 from trainer.model.description import ModelConfig
 from trainer.model.families import to_hugging_face
 from trainer.model.sizes import model_config

@@ -16,18 +16,16 @@ from torch import Tensor
 from lineage.ids import content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
+from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError
 from tests.support.training.training_runs import Run
 from tests.support.training.weights_folders import MODEL, in_two_files, random_tensors, write_folder
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import COMPLETE, CheckpointError
-from trainer.huggingface.folder import INDEX, open_weights, stored_shapes
-from trainer.huggingface.llama import _as_stored
-from trainer.model.description import Experts, ModelConfig, Rotary
+from trainer.huggingface.folder import INDEX, open_weights
+from trainer.model.description import ModelConfig, Rotary
 from trainer.model.rotary import rotary_angles
-from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama, initial_weight
+from trainer.model.transformer import initial_weight
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
@@ -37,30 +35,6 @@ FROZEN = {"optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "steps": 1}
 
 def opened(folder: Path, model: ModelConfig = MODEL, *, extends: bool = False) -> int:
     return len(open_weights(Folder(str(folder)), model, extends=extends).files)
-
-
-@pytest.mark.parametrize("name", ["debug", "moe-debug", "125M"])
-def test_the_expected_tensors_are_those_that_a_model_stores(name: str) -> None:
-    config = model_config(name, VOCAB)
-    with torch.device("meta"):
-        parameters = dict(Llama(config).named_parameters())
-    there = {
-        stored: tuple(tensor.shape)
-        for name, parameter in parameters.items()
-        for stored, tensor in _as_stored(name, parameter)
-    }
-    assert stored_shapes(config) == there
-
-
-def test_shared_experts_and_a_head_of_its_own_are_expected_too() -> None:
-    experts = Experts(num_experts=2, top_k=1, hidden=64, num_shared=2)
-    config = replace(model_config("moe-debug", VOCAB), experts=experts, tied=False)
-    with torch.device("meta"):
-        parameters = dict(Llama(config).named_parameters())
-    shapes = stored_shapes(config)
-    assert {name: shapes[name] for name in parameters if name in shapes} == {
-        name: tuple(parameter.shape) for name, parameter in parameters.items() if ".experts.w" not in name
-    }
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

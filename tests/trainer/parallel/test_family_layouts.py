@@ -18,6 +18,7 @@ from trainer.model import norms, self_attention
 from trainer.parallel import context
 from trainer.parallel.layout import ParallelLayout
 
+pytestmark = pytest.mark.differential("trainer/model", "trainer/parallel")
 WITH_EXPERTS = ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
 LAYOUTS = {
     "tensor 2": double(tp=2),

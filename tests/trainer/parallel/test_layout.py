@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineage.recipe import RecipeError, parse_table
+from tests.support.training.transformers_models import reference_model
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
@@ -178,3 +181,27 @@ def test_overlap_is_refused_where_there_is_no_gpu(table: OverlapTable, message: 
 )
 def test_a_layout_that_fits_is_let_pass(fits: dict[str, Any]) -> None:
     check(fits)
+
+
+OF_FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "experts of a model without": ("olmo3", sizes(ep=2, dp_shard=2), "ep = 2: expected 1, the model has no experts"),
+    "experts over peers that do not divide them": (
+        "gpt_oss", sizes(ep=3, dp_shard=3), "parallel.ep = 3: it must divide the model's experts, 4",
+    ),
+    "experts that are compiled": ("deepseek_v3", {"compile": True}, "compile = true: expected false with experts"),
+    "experts spread and not sharded": (
+        "qwen3_moe", {**sizes(ep=2, dp_shard=2), "zero": 0}, "train.zero = 0: expected 1, 2 or 3",
+    ),
+    "heads made from latents": ("deepseek_v3", sizes(tp=8), "parallel.tp = 8: it must divide the model's heads, 4"),
+    "key-value heads with sinks": ("gpt_oss", sizes(tp=4), "tp = 4: it must divide the model's key-value heads, 2"),
+    "norms over all heads": ("olmo2", sizes(tp=4), "tp = 4: it must divide the model's key-value heads, 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "changes", "message"), OF_FAMILIES.values(), ids=OF_FAMILIES)
+def test_what_a_family_cannot_have_is_refused_by_key(
+    family: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(reference_model(family).config))
+    with pytest.raises(RecipeError, match=message):
+        check({"model": str(tmp_path), **changes})

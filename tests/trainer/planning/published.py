@@ -10,7 +10,7 @@ from tests.support.training.plans import DEEPSEEK_V3
 from tests.trainer.planning.formulae import Gpt, gpt_step_flops
 from trainer.model.description import Experts, ModelConfig
 from trainer.model.families import PLANNED_KINDS, from_hugging_face
-from trainer.model.sizes import SIZES
+from trainer.model.sizes import model_config
 from trainer.options import PlanTable
 from trainer.planning.communication import traffic
 from trainer.planning.gpus import machine_of
@@ -96,7 +96,7 @@ def gpt(layers: int, width: int, heads: int, vocabulary: int = 51_200) -> ModelC
 
 def llama(size: str) -> ModelConfig:
     """One of Llama 3's."""
-    return ModelConfig(vocab_size=128_256, **SIZES[size])
+    return model_config(size, 128_256)
 
 
 def mesh(tp: int, pp: int, dp: int, cp: int = 1, *, shard: bool = False) -> Mesh:

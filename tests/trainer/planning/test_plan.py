@@ -169,7 +169,7 @@ def test_without_data_a_plan_names_no_epochs(tmp_path: Path) -> None:
             "train.parallel.cp=4096 train.context.balance=zigzag train.seq_len=4096",
             'balance = "zigzag": 2 x cp = 8192 must divide',
         ),
-        ("train.model=9B", "train.model = '9B': expected debug"),
+        ("train.model=9B", "train.model = '9B': expected a config.json"),
         ("plan.mtbf_hours=0", "plan.mtbf_hours = 0"),
         ("plan.efficiency=1.5", "plan.efficiency = 1.5: expected at most 1"),
     ],

@@ -176,7 +176,14 @@ def test_a_checkpoint_without_its_marker_is_passed_over(run: Run) -> None:
     assert result.finished
     attempt = json.loads((run.output / "attempts" / "00002.json").read_text())
     assert attempt.pop("began_at") > 0
-    assert attempt == {"first_step": 6, "parent": 1, "rollback": None, "damaged": []}
+    assert attempt == {
+        "format": 1,
+        "number": 2,
+        "first_step": 6,
+        "parent": 1,
+        "rollback": None,
+        "damaged": [],
+    }
 
 
 def test_what_an_attempt_left_of_a_checkpoint_is_removed_by_the_next(run: Run) -> None:

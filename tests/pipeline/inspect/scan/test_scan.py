@@ -21,7 +21,8 @@ from pipeline.cli.main import main
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.questions import question
 from pipeline.demo.warcs import DemoPage, write_source
-from pipeline.inspect.scan.scan import ScanEvidence, ScanRequest, scan, write_evidence
+from pipeline.inspect.scan.evidence import ScanEvidence, write_evidence
+from pipeline.inspect.scan.scan import ScanRequest, scan
 from pipeline.phases.progress import ProgressReporter
 from stages.tokens.tokenizer import load_tokenizer
 from tests.support.outputs.byte_search import everything, of_folder

@@ -23,7 +23,6 @@ from stages.reading.reader import (
     read_numbered,
     read_one,
 )
-from stages.reading.rows import row as rows_module
 
 FILES = RowFields(text="files[].content", id="repo", url="files[].url")
 REPO = {
@@ -179,7 +178,7 @@ def test_the_document_of_a_row_is_found_by_its_id_or_its_number(pack: Any) -> No
 def test_what_elements_would_repeat_without_bound_stands_in_the_first_alone(
     pack: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows_module, "_MAX_REPEATED_BYTES", 1000)
+    monkeypatch.setattr("stages.reading.rows.elements._MAX_REPEATED_BYTES", 1000)
     row = {"url": "https://a.org/", "more": "x" * 400, "parts": ["a", "b", "c", "d"]}
     found = documents(pack([row]), RowFields(text="parts[]"))
     assert [each.url for each in found] == ["https://a.org/"] * 4

@@ -24,11 +24,11 @@ from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import CheckpointError
 from trainer.huggingface.export import export_run
 from trainer.huggingface.exported import ExportRecord, exported_checkpoints, record_exported
-from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import read_card
+from trainer.huggingface.weights import Export, export_weights
 from trainer.model.description import Experts, Llama3Scaling, ModelConfig, Rotary
-from trainer.model.families import from_hugging_face, to_hugging_face
-from trainer.model.sizes import SIZES, model_config
+from trainer.model.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
+from trainer.model.sizes import model_config, model_names
 from trainer.model.transformer import Llama
 
 
@@ -80,7 +80,7 @@ def test_weights_that_the_disk_does_not_take_are_told_with_the_file(
     def fail(*_: object, **__: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: Input/output error (os error 5)")
 
-    monkeypatch.setattr("trainer.huggingface.llama.save_file", fail)
+    monkeypatch.setattr("trainer.huggingface.weights.save_file", fail)
     with pytest.raises(StorageError, match=r"hf/model.safetensors cannot be written: .*Input/output error"):
         export_run(Folder(str(run.output)), tmp_path / "hf")
 
@@ -121,12 +121,11 @@ def test_experts_are_exported_one_by_one_and_come_back_on_any_layout(run: Run, t
 
 def test_shared_experts_are_not_exported(run: Run, tmp_path: Path) -> None:
     card = read_card(Folder(str(run.output)))
-    shared = dataclasses.replace(
-        card.config, experts=Experts(num_experts=8, top_k=2, hidden=64, num_shared=1)
-    )
+    experts = Experts(num_experts=8, top_k=2, hidden=64, num_shared=1)
+    shared = dataclasses.replace(card.config, experts=experts, family="mixtral")
     export = Export(config=shared, seq_len=32, end_of_text=249, dtype=torch.float32, more_files={})
     checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
-    with pytest.raises(RecipeError, match="1 shared experts, and transformers' Mixtral has none"):
+    with pytest.raises(RecipeError, match="1 shared experts, and transformers' MixtralForCausalLM has none"):
         export_weights(checkpoint, tmp_path, export)
 
 
@@ -242,11 +241,13 @@ def test_a_missing_step_is_refused_with_those_there_are(run: Run, tmp_path: Path
         export_run(Folder(str(run.output)), tmp_path, step=3)
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", model_names())
 def test_a_config_comes_back_from_hugging_face_as_it_went(name: str) -> None:
-    config = model_config(name, 100_278)
-    described = to_hugging_face(config, seq_len=8192, end_of_text=100_257, dtype="bfloat16")
-    assert from_hugging_face(json.loads(json.dumps(described)), where="config.json") == config
+    config = model_config(name, 1000, PLANNED_KINDS)
+    described = json.loads(
+        json.dumps(to_hugging_face(config, seq_len=8192, end_of_text=999, dtype="bfloat16"))
+    )
+    assert from_hugging_face(described, where="config.json", kinds=PLANNED_KINDS) == config
 
 
 def test_the_scaled_rotary_rule_of_llama_3_1_is_kept() -> None:

@@ -1,15 +1,15 @@
-"""Llama and Mixtral weights as Hugging Face folders: safetensors, config.json, tokenizer.
+"""A model's weights as a Hugging Face folder: safetensors, config.json, generation_config.json, tokenizer.
 
-Our parameters carry the names of LlamaForCausalLM and its rotary layout, so nothing is renamed or permuted;
-of experts, whose matrices we stack, each gets the tensor that published Mixtral folders have. Export streams
-file by file from a checkpoint, in one process; import reads only this rank's pieces."""
+Most parameters carry the names of transformers, and its rotary layout; of experts `trainer.huggingface.names` says
+what is stored how. Export streams file by file from a checkpoint, in one process; import reads only this rank's
+pieces."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -29,25 +29,23 @@ from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load, refus
 from trainer.checkpoint.store import CheckpointError, check_files
 from trainer.huggingface.exported import MADE_FROM
 from trainer.huggingface.folder import (
-    EMBEDDING,
     FREQUENCIES,
-    HEAD,
     INDEX,
     SINGLE,
     WEIGHTS_FILE,
     WeightsFolder,
 )
+from trainer.huggingface.names import EMBEDDING, HEAD, NAMES, OURS, StoredPart, stored_parts
 from trainer.huggingface.weights_hash import stretch_hashes, weights_hash
 from trainer.model.description import ModelConfig
 from trainer.model.families import to_hugging_face
+from trainer.model.family_table import FAMILIES
 from trainer.model.owners import local_part
 from trainer.model.rotary import rotary_angles
 from trainer.model.transformer import initial_weight
 from trainer.parallel.weights import assign
 
 _FILE_BYTES: Final = 4 << 30
-_STACKED: Final = ".experts.w"
-"""In the names of parameters that hold a matrix of every expert, one upon the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +70,21 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
 
     One process; memory for one file of `file_bytes` at a time. CheckpointError where the checkpoint is
     damaged."""
-    if export.config.experts is not None and export.config.experts.num_shared:
+    config = export.config
+    experts, architecture = config.experts, FAMILIES[config.family].architecture
+    if experts is not None and experts.num_shared and not NAMES[config.family].has_shared:
         raise RecipeError(
-            f"the model has {export.config.experts.num_shared} shared experts, and transformers' Mixtral has"
-            " none: it cannot be exported; its checkpoint can be trained on with train.init_from"
+            f"the model has {experts.num_shared} shared experts, and transformers' {architecture} has none: it"
+            " cannot be exported; its checkpoint can be trained on with train.init_from"
         )
+    parts = stored_parts(config)
     for each in (checkpoint, *export.averaged_with):
         check_files(each)
-        _refuse_biases(each)
-    held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(export.kind)}
-    sizes = {name.removeprefix(export.kind): entry.size for name, entry in held.items()}
-    files = list(_files(sizes, export.dtype.itemsize, file_bytes))
+        _refuse_biases(each, parts, architecture)
+    every = held_tensors(checkpoint)
+    held = {name: _entry(every, name, export.kind) for name in parts}
+    sizes = {name: entry.size for name, (_, entry) in held.items()}
+    files = list(_files(parts, sizes, export.dtype.itemsize, file_bytes))
     folder = Folder(str(target))
     folder.remove("config.json")  # of an earlier export: the folder is not complete from here on
     for name in folder.names():
@@ -91,16 +93,8 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     where: dict[str, str] = {}
     for number, names in enumerate(files):
         file = SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
-        state = _mean(
-            (checkpoint, *export.averaged_with),
-            {name: held[export.kind + name] for name in names},
-            export.kind,
-        )
-        tensors = {
-            stored: tensor.to(export.dtype).contiguous()
-            for name, whole in state.items()
-            for stored, tensor in _as_stored(name, whole)
-        }
+        state = _mean((checkpoint, *export.averaged_with), {name: held[name] for name in names})
+        tensors = _as_stored(state, parts, export.dtype)
         with folder.writing(file) as unpublished:
             mode = os.stat(unpublished.name).st_mode
             try:
@@ -112,7 +106,7 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
             sync_file(unpublished.name)
         where |= dict.fromkeys(tensors, file)
     if len(files) > 1:
-        total = sum(size.numel() * export.dtype.itemsize for size in sizes.values())
+        total = sum(entry.size.numel() * export.dtype.itemsize for _, entry in held.values())
         _publish_json(
             folder, INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
         )
@@ -123,49 +117,87 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     described = to_hugging_face(
         export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype
     )
+    ends = {"bos_token_id": export.end_of_text, "eos_token_id": export.end_of_text}
+    _publish_json(folder, "generation_config.json", {"_from_model_config": True, **ends})
     _publish_json(folder, "config.json", described)
 
 
+def _entry(
+    every: Mapping[str, TensorStorageMetadata], name: str, kind: str
+) -> tuple[str, TensorStorageMetadata]:
+    """Key and entry of a tensor of the model in a checkpoint; its routers' biases are buffers."""
+    key = kind + name if kind + name in every else BUFFERS + name
+    return key, every[key]
+
+
 def _mean(
-    checkpoints: Sequence[Folder], held: Mapping[str, TensorStorageMetadata], kind: str
+    checkpoints: Sequence[Folder], held: Mapping[str, tuple[str, TensorStorageMetadata]]
 ) -> dict[str, Tensor]:
-    """The mean of tensors of a kind over checkpoints, by name, in their dtype."""
+    """The mean of tensors over checkpoints, by name, in their dtype."""
     total: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
-        state = {
-            kind + name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in held.items()
-        }
+        state = {key: torch.empty(entry.size, dtype=entry.properties.dtype) for key, entry in held.values()}
         load(checkpoint, state, None)
-        for name in held:
-            total[name] = total[name].add_(state[kind + name]) if name in total else state[kind + name]
+        for name, (key, _) in held.items():
+            total[name] = total[name].add_(state[key]) if name in total else state[key]
     return {name: tensor.div_(len(checkpoints)) for name, tensor in total.items()}
 
 
-def _refuse_biases(checkpoint: Folder) -> None:
-    """RecipeError where routers have a bias: without it tokens would go to other experts."""
-    held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(BUFFERS)}
+def _refuse_biases(checkpoint: Folder, placed: Collection[str], architecture: str) -> None:
+    """RecipeError where routers have a bias that is none of those `placed` in the folder: tokens would go to other
+    experts."""
+    held = {
+        name: entry
+        for name, entry in held_tensors(checkpoint).items()
+        if name.startswith(BUFFERS) and name.removeprefix(BUFFERS) not in placed
+    }
     biases = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in held.items()}
     load(checkpoint, biases, None)
     if any(bias.any() for bias in biases.values()):
         raise RecipeError(
             f"checkpoint {checkpoint.url} has a bias for each expert (train.experts.bias_rate), and"
-            " transformers' Mixtral has none: it cannot be exported, for its tokens would go to other"
+            f" transformers' {architecture} has none: it cannot be exported, for its tokens would go to other"
             " experts; it can be trained on with train.init_from"
         )
 
 
-def _files(sizes: Mapping[str, torch.Size], itemsize: int, file_bytes: int) -> Iterator[Sequence[str]]:
-    """The names of each file: in sorted order, a new file where one would outgrow `file_bytes`."""
+def _files(
+    parts: Mapping[str, Sequence[StoredPart]], sizes: Mapping[str, torch.Size], itemsize: int, file_bytes: int
+) -> Iterator[Sequence[str]]:
+    """The names of each file: in sorted order, those together that one stored tensor holds; a new file where one
+    would outgrow `file_bytes`."""
+    together: dict[str, list[str]] = {}
+    for name in sorted(parts):
+        together.setdefault(parts[name][0].name, []).append(name)
     names: list[str] = []
     held = 0
-    for name in sorted(sizes):
-        size = sizes[name].numel() * itemsize
+    for group in together.values():
+        size = sum(sizes[name].numel() for name in group) * itemsize
         if names and held + size > file_bytes:
             yield names
             names, held = [], 0
-        names.append(name)
+        names += group
         held += size
     yield names
+
+
+def _as_stored(
+    tensors: Mapping[str, Tensor], parts: Mapping[str, Sequence[StoredPart]], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The stored tensors that hold these of the model, in `dtype`; biases that correct a router stay in
+    float32."""
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        kept = tensor if name.endswith(f"{OURS}.bias") else tensor.to(dtype)
+        for part in parts[name]:
+            of_part = kept if part.expert is None else kept[part.expert]
+            of_part = of_part.mT if part.turned else of_part
+            if part.lane is None:
+                stored[part.name] = of_part.contiguous()
+            else:
+                whole = stored.setdefault(part.name, of_part.new_empty(part.shape))
+                whole[..., part.lane :: 2] = of_part
+    return stored
 
 
 def _publish_json(folder: Folder, name: str, value: Mapping[str, Any]) -> None:
@@ -173,26 +205,26 @@ def _publish_json(folder: Folder, name: str, value: Mapping[str, Any]) -> None:
 
 
 def import_weights(
-    found: WeightsFolder, model: ModelConfig, parameters: Mapping[str, nn.Parameter], *, seed: int
+    found: WeightsFolder, model: ModelConfig, tensors: Mapping[str, Tensor], *, seed: int
 ) -> None:
-    """Fill `parameters` of `model` from a folder of safetensors; each rank reads its own pieces. Rows of the
-    vocabulary that the folder lacks begin as they do without it.
+    """Fill parameters and buffers of `model` from a folder of safetensors; each rank reads its own pieces. Rows of
+    the vocabulary that the folder lacks begin as they do without it; buffers that it lacks stay as they are.
 
     CheckpointError where a tensor is not finite, where a tied model's head is another one, and where what
     early Llamas hold of rotary positions is not what the run computes."""
-    where, broken = found.files, []
+    where, parts, broken = found.files, stored_parts(model), []
     with torch.no_grad():
-        for name, parameter in parameters.items():
+        for name, parameter in tensors.items():
             if name in (EMBEDDING, HEAD) and found.config.vocab_size < model.vocab_size:
                 assign(parameter, initial_weight(name, parameter.shape, model, seed, local_part(parameter)))
-            for piece in _pieces(name, parameter):
-                with _open(found, piece.stored) as file:
-                    _fill(piece, file.get_slice(piece.stored))
+            for piece in _pieces(parameter, parts.get(name, ())):
+                with _open(found, piece.stored.name) as file:
+                    _fill(piece, file.get_slice(piece.stored.name))
                 if found.config.tied and name == EMBEDDING and HEAD in where:
                     with _open(found, HEAD) as file:
                         _check_tied(piece, file.get_slice(HEAD), found.folder.url)
                 if not piece.into.isfinite().all():
-                    broken.append(piece.stored)
+                    broken.append(piece.stored.name)
         _check_frequencies(found)
     refuse_not_finite(found.folder, broken)
 
@@ -229,43 +261,26 @@ def _check_frequencies(found: WeightsFolder) -> None:
             )
 
 
-def _as_stored(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors of a folder that hold a parameter of ours."""
-    if _STACKED not in name:
-        yield name, tensor
-        return
-    for expert, matrix in enumerate(tensor):
-        yield _of_expert(name, expert), matrix
-
-
-def _of_expert(name: str, expert: int) -> str:
-    """`….experts.w1` of ours is `….experts.<e>.w1.weight` of each expert."""
-    before, matrix = name.split(_STACKED)
-    return f"{before}.experts.{expert}.w{matrix}.weight"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """What of a stored tensor this rank takes: `into` begins at `offset` of it."""
+    """What of a stored tensor this rank takes: `into` begins at `offset` of what the part is to the model."""
 
-    stored: str
+    stored: StoredPart
     into: Tensor
     offset: tuple[int, ...]
 
 
-def _pieces(name: str, parameter: Tensor) -> Iterator[_Piece]:
-    local = local_part(parameter)
-    offset = (0,) * parameter.dim()
-    if isinstance(parameter, DTensor):
-        _, found = compute_local_shape_and_global_offset(
-            parameter.shape, parameter.device_mesh, parameter.placements
-        )
+def _pieces(tensor: Tensor, parts: Sequence[StoredPart]) -> Iterator[_Piece]:
+    local = local_part(tensor)
+    offset = (0,) * tensor.dim()
+    if isinstance(tensor, DTensor):
+        _, found = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
         offset = tuple(found)
-    if _STACKED not in name:
-        yield _Piece(stored=name, into=local, offset=offset)
-        return
-    for at, matrix in enumerate(local):
-        yield _Piece(stored=_of_expert(name, offset[0] + at), into=matrix, offset=offset[1:])
+    for part in parts:
+        if part.expert is None:
+            yield _Piece(stored=part, into=local, offset=offset)
+        elif 0 <= part.expert - offset[0] < len(local):
+            yield _Piece(stored=part, into=local[part.expert - offset[0]], offset=offset[1:])
 
 
 def _fill(piece: _Piece, stored: Any) -> None:
@@ -276,8 +291,13 @@ def _fill(piece: _Piece, stored: Any) -> None:
 
 def _values(piece: _Piece, stored: Any) -> Tensor:
     """What a stored tensor has of a piece: fewer rows where its vocabulary ends before."""
-    ends = [start + size for start, size in zip(piece.offset, piece.into.shape, strict=True)]
-    bounds = zip(piece.offset, ends, stored.get_shape(), strict=True)
-    return cast(
-        Tensor, stored[tuple(slice(start, max(start, min(end, size))) for start, end, size in bounds)]
-    )
+    bounds = [(start, start + size) for start, size in zip(piece.offset, piece.into.shape, strict=True)]
+    if piece.stored.turned:
+        bounds[-2:] = bounds[:-3:-1]
+    if piece.stored.lane is not None:
+        bounds[-1] = (2 * bounds[-1][0], 2 * bounds[-1][1])
+    limits = zip(bounds, stored.get_shape(), strict=True)
+    found = stored[tuple(slice(start, max(start, min(end, size))) for (start, end), size in limits)]
+    if piece.stored.lane is not None:
+        found = found[..., piece.stored.lane :: 2]
+    return cast(Tensor, found.mT if piece.stored.turned else found)

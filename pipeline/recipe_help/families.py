@@ -1,0 +1,121 @@
+"""docs/families.md: what of each model family is computed, and which layouts it cannot have.
+
+`python -m pipeline.recipe_help.families docs/families.md` writes the table into the page, between its marks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from lineage.recipe import RecipeError, parse_table
+from trainer.model.description import ModelConfig
+from trainer.model.family_table import FAMILIES
+from trainer.model.sizes import model_config, model_names
+from trainer.options import TrainRecipe
+from trainer.parallel.checks import check_layout
+
+_MARKS: Final = (
+    "<!-- The families, written by `make docs`. -->\n",
+    "<!-- End of the families. -->\n",
+)
+_VOCABULARY: Final = 4096
+_LAYOUTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "zero 0": {"zero": 0, "parallel": {"dp_replicate": 2}},
+    "zero 1 to 3": {"parallel": {"dp_shard": 2}},
+    "tensor parallel": {"parallel": {"tp": 2}},
+    "pipelines": {"parallel": {"pp": 2}},
+    "context parallel, gathered": {"parallel": {"cp": 2}},
+    "context parallel, ring": {"parallel": {"cp": 2}, "context": {"method": "ring"}},
+    "expert parallel": {"parallel": {"dp_shard": 2, "ep": 2}},
+    "compile": {"compile": True},
+    "recomputation": {"activation_checkpointing": "selective"},
+    "float8": {"dtype": "float8"},
+}
+"""What is asked of each family, as tables of a recipe."""
+
+
+def with_table(page: str) -> str:
+    """The page with its table made anew."""
+    before, begin, rest = page.partition(_MARKS[0])
+    _, end, after = rest.partition(_MARKS[1])
+    assert begin and end, f"the page lacks the lines {_MARKS}"
+    return before + begin + "\n" + "\n".join(_table()) + "\n\n" + end + after
+
+
+def _table() -> Iterator[str]:
+    yield "| `model_type` | attention | norms | feed-forward | named models | refused |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    every = {name: model_config(name, _VOCABULARY) for name in model_names()}
+    for family, row in FAMILIES.items():
+        if row.planned_only:
+            continue
+        named = [name for name, config in every.items() if config.family == family]
+        smallest = min((every[name] for name in named), key=lambda config: config.num_parameters)
+        cells = (
+            f"`{family}`",
+            "; ".join(_attention(smallest)),
+            _norms(smallest),
+            _feed_forward(smallest),
+            ", ".join(named),
+            ", ".join(_refused(smallest)) or "nothing",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _attention(config: ModelConfig) -> Iterator[str]:
+    yield "latents of keys, values and queries" if config.latent else "grouped heads"
+    if config.input_biases:
+        yield "biases of q, k, v" + (" and o" if config.output_bias else "")
+    if config.query_key_norm != "none":
+        yield "norms of q and k, " + (
+            "each head" if config.query_key_norm == "head" else "all heads together"
+        )
+    if config.window is not None:
+        near = sum(config.window_of(layer) is not None for layer in range(config.num_layers))
+        yield f"window in {near} of {config.num_layers} layers" if near < config.num_layers else "window"
+    if None in config.rotary:
+        yield "no positions in some layers"
+    if config.score_cap is not None:
+        yield "soft-cap"
+    if config.sinks:
+        yield "sinks"
+
+
+def _norms(config: ModelConfig) -> str:
+    return config.norms + (", 1 + weight" if config.norm_kind == "one plus" else "")
+
+
+def _feed_forward(config: ModelConfig) -> str:
+    gate = {"silu": "SiLU", "gelu_tanh": "GELU", "clamped": "clamped"}[config.gate.function]
+    experts = config.experts
+    if experts is None:
+        return gate
+    shared = f" and {experts.num_shared} shared" if experts.num_shared else ""
+    groups = ", in groups" if experts.num_groups > 1 else ""
+    return f"{gate}; {experts.top_k} of {experts.num_experts} experts{shared}{groups}, {experts.router.score}"
+
+
+def _refused(config: ModelConfig) -> Iterator[str]:
+    for name, changes in _LAYOUTS.items():
+        if name == "expert parallel" and config.experts is None:
+            continue
+        train = {
+            "data": "data", "output": "output", "model": "model", "seq_len": 4096, "global_batch": 8, "steps": 1,
+        }  # fmt: skip
+        recipe = parse_table(TrainRecipe, {"run": {"name": "any"}, "train": {**train, **changes}})
+        try:
+            check_layout(recipe.train, config)
+        except RecipeError:
+            yield name
+
+
+def main() -> None:
+    """Writes the table of the page that the call names."""
+    path = Path(sys.argv[1])
+    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The file of a unit's texts after parse (run.keep_text)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from lineage.index.parsed_texts import texts_name
+from lineage.purge.rewrite import erase_parsed_texts
+from lineage.storage.folder import Folder
+from lineage.store import tables
+from pipeline.plan import Unit
+from pipeline.results.rows import RowWriter
+from pipeline.results.unit_results import (
+    UnitFile,
+)
+from pipeline.units.tally import UnitTally
+from stages.document import Document
+
+
+class ParsedTextsWriter:
+    """The file of a unit's texts after parse, published when the block ends well; none unless `is_on`."""
+
+    def __init__(self, out: Folder, unit: Unit, *, is_on: bool) -> None:
+        name = texts_name(unit.source, unit.file_index)
+        self._out = out
+        self._rows = RowWriter(out, name, tables.PARSED_TEXTS) if is_on else None
+
+    def __enter__(self) -> ParsedTextsWriter:
+        if self._rows is not None:
+            self._rows.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._rows is not None:
+            self._rows.__exit__(*error)
+
+    @property
+    def file(self) -> UnitFile | None:
+        """The file, once the block has ended; None where none is kept."""
+        if self._rows is None:
+            return None
+        name = self._rows.name
+        return UnitFile(
+            file=name, num_rows=self._rows.num_rows, hash=self._rows.hash, bytes=self._out.size(name)
+        )
+
+    def keep_document(self, document: Document) -> None:
+        """Write the text of a document as parse gave it."""
+        if self._rows is not None:
+            self._rows.add(parsed_text_row(document))
+
+    def keep_text(self, row: Mapping[str, Any]) -> None:
+        """Write a row of tables.PARSED_TEXTS."""
+        if self._rows is not None:
+            self._rows.add(row)
+
+
+def without_purged(out: Folder, texts: UnitFile | None, tally: UnitTally) -> UnitFile | None:
+    """The unit's parsed texts, in the same file, less those of `tally.purged`: a text was written as soon as
+    it was parsed, and the steps behind parse made of it one that an honoured output had purged."""
+    if texts is None or not tally.purged:
+        return texts
+    erased = erase_parsed_texts(out, texts.file, texts.file, tally.purged)
+    return replace(texts, hash=erased.hash, bytes=out.size(texts.file))
+
+
+def parsed_text_row(document: Document) -> dict[str, Any]:
+    """The row of tables.PARSED_TEXTS for a document as parse gave it."""
+    row = {
+        name: getattr(document, name) for name in tables.PARSED_TEXTS.names if not name.startswith("warc_")
+    }
+    place = document.place
+    row |= {"warc_file": place.file, "warc_offset": place.offset, "warc_length": place.length}
+    return row | {"edits": [asdict(edit) for edit in document.edits]}
