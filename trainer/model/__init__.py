@@ -1,1 +1,1 @@
-"""The model: sizes → transformer, attention; optimizer."""
+"""The model: sizes → transformer, attention; optimizer → muon, owners."""

@@ -93,7 +93,12 @@ def document_mask(documents_BT: Tensor, kernel: Kernel, window: int | None = Non
         return same_BTT.tril_().unsqueeze(1)
     places_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
     every = Positions(documents_BT=documents_BT, places_BT=places_T.expand_as(documents_BT))
-    return _block_mask(every, every, window)
+
+    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        seen = (query >= key) & (documents_BT[row, query] == documents_BT[row, key])
+        return seen if window is None else seen & (query - key < window)
+
+    return _block_mask(every, every, window, visible)
 
 
 def mask_between(
@@ -103,7 +108,15 @@ def mask_between(
     a key whose place is not after its own, and not `window` before it, and whose document is its own. Dense:
     bool of shape (B, 1, T of queries, T of keys)."""
     if kernel == "flex":
-        return _block_mask(queries, keys, window)
+
+        def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            query_place, key_place = queries.places_BT[row, query], keys.places_BT[row, key]
+            seen = (query_place >= key_place) & (
+                queries.documents_BT[row, query] == keys.documents_BT[row, key]
+            )
+            return seen if window is None else seen & (query_place - key_place < window)
+
+        return _block_mask(queries, keys, window, visible)
     visible_BTT = queries.documents_BT[:, :, None] == keys.documents_BT[:, None, :]
     visible_BTT.logical_and_(queries.places_BT[:, :, None] >= keys.places_BT[:, None, :])
     if window is not None:
@@ -123,15 +136,11 @@ def _banded(documents_BT: Tensor, window: int) -> BandedMask:
     return BandedMask(visible=visible.flatten(0, 1).unsqueeze(1), window=window)
 
 
-def _block_mask(queries: Positions, keys: Positions, window: int | None) -> BlockMask:
+def _block_mask(
+    queries: Positions, keys: Positions, window: int | None, visible: Callable[..., Tensor]
+) -> BlockMask:
     """From the bounds of each block's places and documents, so that no matrix of all positions is ever made. A
-    block where bounds do not exclude a visible pair is computed, pair by pair unless all of it is visible."""
-
-    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        query_place, key_place = queries.places_BT[row, query], keys.places_BT[row, key]
-        seen = (query_place >= key_place) & (queries.documents_BT[row, query] == keys.documents_BT[row, key])
-        return seen if window is None else seen & (query_place - key_place < window)
-
+    block where bounds do not exclude a `visible` pair is computed, pair by pair unless all of it is visible."""
     first, last = (
         {name: one[..., None] for name, one in _bounds(queries, side).items()} for side in ("min", "max")
     )

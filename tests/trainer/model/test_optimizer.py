@@ -77,7 +77,8 @@ def test_parameters_of_latent_attention_hold_several_matrices() -> None:
     torch.manual_seed(0)
     mine = {name: nn.Parameter(torch.randn(sum(rows[name]), 24)) for name in names}
     mine[NORM] = nn.Parameter(torch.ones(24))
-    theirs = {name: [nn.Parameter(part) for part in mine[name].detach().split(rows[name])] for name in names}
+    wholes = {name: mine[name].detach().clone() for name in names}
+    theirs = {name: [nn.Parameter(part) for part in wholes[name].split(rows[name])] for name in names}
     optimizer = Optimizer(mine, OptimizerTable(name="muon"), None, latent)
     muon = torch.optim.Muon([each for parts in theirs.values() for each in parts], lr=0.02, weight_decay=0.0)
     for _ in range(3):
