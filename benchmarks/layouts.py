@@ -45,7 +45,7 @@ from trainer.model.attention import document_masks
 from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import Routing
 from trainer.model.rows import DeviceRows
-from trainer.model.transformer import Llama, initial_weight
+from trainer.model.transformer import CausalLM, initial_weight
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import parallelise_model
 from trainer.parallel.weights import initialise
@@ -212,7 +212,7 @@ def feed_of(url: str, part: Slice, layout: ParallelLayout | None) -> Feed:
 
 def plain_loop(url: str, config: ModelConfig, steps: int, process: Process) -> StepCost:
     """The same of a loop as a textbook has it, over the same micro-batches."""
-    model = Llama(config)
+    model = CausalLM(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(initial_weight(name, parameter.shape, config, SEED, parameter))

@@ -52,7 +52,7 @@ def train(config: dict[str, Any]) -> None:
     from trainer.model.attention import document_masks, kernel_for
     from trainer.model.optimizer import Optimizer as OurOptimizer
     from trainer.model.sizes import model_config
-    from trainer.model.transformer import Llama, initial_weight
+    from trainer.model.transformer import CausalLM, initial_weight
     from trainer.recipe_tables.optimizer import OptimizerTable
 
     torch.set_num_threads(1)
@@ -60,7 +60,7 @@ def train(config: dict[str, Any]) -> None:
     device = torch.device("cpu")
     shape = model_config("debug", VOCAB_SIZE)
     with torch.device("meta"):
-        model = Llama(shape)
+        model = CausalLM(shape)
     model.to_empty(device=device)
     model.tie()
     with torch.no_grad():

@@ -15,13 +15,13 @@ from lineage.storage.places import shown_place
 class ExportedCheckpoint:
     """A checkpoint of `step` steps as it was exported: the `folder` written, and the place `read`.
     `averaged_steps`: the checkpoints of which the mean was exported, that one the last; none: it alone.
-    `has_tokenizer`: whether `tokenizer`, by its name, lies beside the weights; it may not have been at hand."""
+    `tokenizer_files`: those of `tokenizer` beside the weights; none if it was not at hand."""
 
     step: int
     folder: str
     read: str
     tokenizer: str
-    has_tokenizer: bool
+    tokenizer_files: tuple[str, ...]
     averaged_steps: tuple[int, ...] = ()
 
 
@@ -60,7 +60,7 @@ def export_checkpoint(
         folder=to,
         read=shown_place(Folder(card.checkpoints).folder(checkpoint.name)),
         tokenizer=card.tokenizer.name,
-        has_tokenizer=bool(files),
+        tokenizer_files=tuple(files),
         averaged_steps=tuple(each.step for each in averaged) if average > 1 else (),
     )
 

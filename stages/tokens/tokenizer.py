@@ -32,6 +32,7 @@ from stages.tokens.vocabulary import (
     load_vocabulary,
     read_tokenizer_file,
 )
+from stages.tokens.written_json import tokenizer_config, write_tokenizer_json
 
 TOKENIZER_FILES: Final = (".tiktoken", ".json")
 """How the name of a tokenizer's file ends, by which `tokenize.encoding` tells it from an encoding's name."""
@@ -155,11 +156,21 @@ class Tokenizer:
         )
 
     def files(self) -> dict[str, bytes]:
-        """The tokenizer as a file to give along, by the name that other tools look for: the tokenizer.json
-        that it was read from, or its ranks as a .tiktoken file."""
+        """The tokenizer as files to give along, by the names that other tools look for: the tokenizer.json that
+        it was read from, or one that is written from its ranks, and tokenizer_config.json; of ranks a .tiktoken
+        file too. Where the tokenizers library gives other ids by the written file, .tiktoken is all."""
+        config = {"tokenizer_config.json": tokenizer_config(self.end.token)}
         if isinstance(self._source, TokenizerJson):
-            return {"tokenizer.json": self._source.data}
-        return {"tokenizer.tiktoken": self.rank_bytes()}
+            return {"tokenizer.json": self._source.data, **config}
+        ranks = {"tokenizer.tiktoken": self.rank_bytes()}
+        written = write_tokenizer_json(self._source)
+        # tiktoken takes the leftmost of equal pairs, the library the merge that comes first: of a vocabulary whose
+        # tokens are made in several ways the ids may differ. The bundled ones are compared in the tests.
+        if self._source.bundled is None:
+            read = proven(read_tokenizer_json("tokenizer.json", written, self.end.token))
+            if Tokenizer(read).hash != self.hash:
+                return ranks
+        return {"tokenizer.json": written, **config, **ranks}
 
     def rank_bytes(self) -> bytes:
         """The ranks as a .tiktoken file, of one that has ranks alone."""

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer as HfTokenizer
 from lineage.recipe import RecipeError
 from stages.tokens.end_of_text import KNOWN_ENDS, EndOfText, choose_end
 from stages.tokens.vocabulary import GPT2_PATTERN, Vocabulary, byte_level_ranks
+from stages.tokens.written_json import tiktoken_pattern
 
 MARK: Final = "\U0010ffff"
 """Stands before the name of a special token where text must not match it: a noncharacter, which no page
@@ -287,7 +288,7 @@ def _pattern(settings: Mapping[str, Any]) -> str:
         if len(steps) == 2 and not steps[-1].get("use_regex", True) and steps[0]["type"] == "Split":
             split = steps[0]
             if split["behavior"] == "Isolated" and not split["invert"] and "Regex" in split["pattern"]:
-                return str(split["pattern"]["Regex"])
+                return tiktoken_pattern(str(split["pattern"]["Regex"]))
     kinds = ", ".join(step["type"] for step in steps) or "not at all"
     raise _NotByRankError(f"it splits texts otherwise than by one pattern ({kinds})")
 

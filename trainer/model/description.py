@@ -102,7 +102,7 @@ class Router:
 class Experts:
     """In each layer a router picks `top_k` of `num_experts` gated feed-forward parts for a token (Mixtral,
     2401.04088). `hidden`: the inner width of one; `num_shared` more, of as many times that width, see every
-    token; the layers with the numbers in `dense_layers` have a single one as a Llama has (DeepSeekMoE,
+    token; the layers with the numbers in `dense_layers` have a single one (DeepSeekMoE,
     2401.06066). Experts lie in `num_groups` groups, of which a token's are in `top_groups` at most
     (node-limited routing: DeepSeek-V3, 2412.19437, section 2.1.2). `biases`: of each expert's products."""
 

@@ -49,14 +49,14 @@ def from_hugging_face(
         raise RecipeError(f"{where}: model_type = {kind!r}: expected {expected_kinds}")
     family = FAMILIES[kind]
     _check_keys(raw, family, where, reads_weights=kinds is TRAINED_KINDS)
-    _check_numbers(raw, family, where)
     given = {name: value for name, value in raw.items() if value is not None or name in _NULLS}
     for alias, name in family.aliases.items():
-        if given.setdefault(name, given.get(alias)) != given.get(alias, given[name]):
+        value = given.pop(alias, None)
+        if value is not None and given.setdefault(name, value) != value:
             raise RecipeError(
-                f"{where}: {alias} = {given[alias]!r}, and {name} = {given[name]!r}: expected one value"
+                f"{where}: {alias} = {value!r}, and {name} = {given[name]!r}: expected one value"
             )
-    given = {name: value for name, value in given.items() if value is not None or name in _NULLS}
+    _check_numbers(given, family, where)
     known = {**family.defaults, **given}
     needed = (*NEEDED, *family.needed)
     if missing := next((name for name in needed if name not in known), None):
@@ -74,7 +74,7 @@ def from_hugging_face(
         values["embedding_scale"] = width**0.5
     if "experts.num_experts" in values:
         values.setdefault("experts.hidden", known["intermediate_size"])
-        values["experts.dense_layers"] = _dense_layers(known)
+        values["experts.dense_layers"] = _dense_layers(known, where)
     slides = _sliding_layers(known, family, where)
     values["windows"] = _pattern(known["sliding_window"] if slide else None for slide in slides)
     values["rotary"] = _rotary(known, given, family, slides, where)
@@ -112,11 +112,12 @@ def _check_keys(raw: Mapping[str, Any], family: Family, where: str, *, reads_wei
             )
     if family.planned_only:
         return
-    for name in raw.get("architectures") or ():
-        # Early folders write LLaMAForCausalLM.
-        if str(name).lower() != family.architecture.lower():
-            expected = family.architecture
-            raise RecipeError(f"{where}: architectures = {raw['architectures']!r}: expected [{expected!r}]")
+    # Early folders write LLaMAForCausalLM.
+    if (
+        str(names := raw.get("architectures") or [family.architecture]).lower()
+        != f"['{family.architecture}']".lower()
+    ):
+        raise RecipeError(f"{where}: architectures = {names!r}: expected [{family.architecture!r}]")
     known = {*NEEDED, *family.needed, *family.defaults, *family.aliases, *family.harmless, *only, *HARMLESS}
     known |= {"layer_types"} if reads_weights else {"layer_types", "quantization_config"}
     for name, value in raw.items():
@@ -142,27 +143,25 @@ def _is(kind: str, value: Any) -> bool:
     return type(value) is int and value >= (kind == SIZE)
 
 
-def _dense_layers(known: Mapping[str, Any]) -> tuple[int, ...]:
+def _dense_layers(known: Mapping[str, Any], where: str) -> tuple[int, ...]:
     """The layers without experts: the first few, or all but each so many-th and those that are named."""
+    first, step = known.get("first_k_dense_replace", 0), known.get("decoder_sparse_step", 1)
+    named = known.get("mlp_only_layers") or []
+    if not isinstance(named, list):
+        raise RecipeError(f"{where}: mlp_only_layers = {named!r}: expected a list of layers")
     layers = range(known["num_hidden_layers"])
-    first, step, named = (
-        known.get("first_k_dense_replace", 0),
-        known.get("decoder_sparse_step", 1),
-        known.get("mlp_only_layers"),
-    )
-    return tuple(layer for layer in layers if layer < first or (layer + 1) % step or layer in (named or ()))
+    return tuple(layer for layer in layers if layer < first or (layer + 1) % step or layer in named)
 
 
 def _sliding_layers(known: Mapping[str, Any], family: Family, where: str) -> list[bool]:
     """Which layers have a window."""
     layers, types = range(known["num_hidden_layers"]), known.get("layer_types")
     if types is not None:
-        expected = {_FULL, _SLIDING} if "layer_types" in family.defaults else {_FULL}
-        if not isinstance(types, list) or not set(types) <= expected or len(types) != len(layers):
+        expected = (_FULL, _SLIDING) if "layer_types" in family.defaults else (_FULL,)
+        lists = isinstance(types, list) and len(types) == len(layers)
+        if not lists or any(kind not in expected for kind in types):
             some = (
-                f"{_FULL!r} in every layer"
-                if expected == {_FULL}
-                else f"{_FULL!r} or {_SLIDING!r} for each layer"
+                f"{' or '.join(map(repr, expected))} {'for each' if len(expected) > 1 else 'in every'} layer"
             )
             raise RecipeError(f"{where}: layer_types = {types!r}: expected {some}")
     if family.slides is None or not known.get("use_sliding_window", True):
@@ -225,6 +224,8 @@ def _rule(
     given_theta, default_theta = theta
     found: dict[str, Any] = {}
     for table in tables:
+        if not isinstance(table, Mapping):
+            raise RecipeError(f"{where}: {table!r}: expected a table of rotary positions")
         for spelling, value in table.items():
             key = "rope_type" if spelling == "type" else spelling
             if value is not None and found.setdefault(key, value) != value:
@@ -239,7 +240,7 @@ def _rule(
         )
     found.setdefault("rope_theta", default_theta)
     kind = found.pop("rope_type", "default")
-    if kind != "default" and kind not in _SCALINGS:
+    if kind != "default" and kind not in tuple(_SCALINGS):
         raise RecipeError(
             f"{where}: rope scaling {kind!r}: expected 'default', {', '.join(map(repr, _SCALINGS))}"
         )
@@ -250,7 +251,7 @@ def _rule(
     longest, original = known["max_position_embeddings"], "original_max_position_embeddings"
     if original in fields and longest is not None:
         found.setdefault(original, longest)
-        if scaling is YarnScaling and original in found:
+        if scaling is YarnScaling and _is(NUMBER, found[original]):
             found.setdefault("factor", longest / found[original])
     for name, value in found.items():
         if name not in fields and name != "rope_theta":
@@ -285,7 +286,9 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
         **family.only,
     }
     names = (*NEEDED, *family.needed, *family.defaults)
-    described |= {name: _value(config, KEYS[name].fields[0]) for name in names if name in KEYS}
+    described |= {
+        name: _value(config, KEYS[name].fields[0]) for name in names if name in KEYS and KEYS[name].fields
+    }
     windows = [config.window_of(layer) for layer in layers]
     width = next((window for window in windows if window is not None), None)
     dense = config.experts.dense_layers if config.experts else ()

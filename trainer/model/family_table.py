@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 
 class Key(NamedTuple):
-    """A key whose value is a field of the description. `fields`: their paths; `kind`: what it must be."""
+    """A key whose value is a field of the description, or says something of it. `fields`: their paths; `kind`: what
+    it must be."""
 
     fields: tuple[str, ...]
     kind: str
@@ -56,6 +57,19 @@ KEYS: Final[Mapping[str, Key]] = {
     "qk_nope_head_dim": Key(("latent.nope_dim",), SIZE),
     "qk_rope_head_dim": Key(("latent.rope_dim",), SIZE),
     "v_head_dim": Key(("latent.value_dim",), SIZE),
+    **{
+        name: Key((), SIZE)
+        for name in (
+            "sliding_window",
+            "sliding_window_pattern",
+            "no_rope_layer_interval",
+            "decoder_sparse_step",
+            "max_position_embeddings",
+        )
+    },
+    **{name: Key((), COUNT) for name in ("max_window_layers", "first_k_dense_replace")},
+    **{name: Key((), TRUTH) for name in ("use_sliding_window", "rope_interleave")},
+    **{name: Key((), NUMBER) for name in ("rope_theta", "rope_local_base_freq")},
 }
 NEEDED: Final = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",

@@ -50,7 +50,7 @@ class LayerSpan:
     has_output: bool = True
 
 
-class Llama(nn.Module):
+class CausalLM(nn.Module):
     """Tokens to logits, or the part of it that `span` names: from the residual stream, to it. Names of
     parameters are those of the whole. Build it under `torch.device("meta")`; `trainer.parallel.mesh` gives it
     memory and weights."""

@@ -14,7 +14,7 @@ from torch import nn
 
 from lineage.recipe import RecipeError
 from trainer.model.description import ModelConfig
-from trainer.model.transformer import Llama
+from trainer.model.transformer import CausalLM
 from trainer.parallel.checks import FLOAT8_MULTIPLE, takes_float8
 from trainer.parallel.tensor import OF_LATENTS
 from trainer.recipe_tables.parallelism import Float8Table
@@ -41,7 +41,7 @@ def check_float8(table: Float8Table, device: torch.device) -> None:
         )
 
 
-def convert_to_float8(model: Llama, table: Float8Table, tp: int) -> None:
+def convert_to_float8(model: CausalLM, table: Float8Table, tp: int) -> None:
     """Make the layers' products float8 ones where their sizes allow it; the weights keep their dtype and
     names."""
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
@@ -58,7 +58,7 @@ def convert_to_float8(model: Llama, table: Float8Table, tp: int) -> None:
 def float8_products(config: ModelConfig, table: Float8Table, tp: int) -> list[str]:
     """What is converted and what is not, a line each, for the user."""
     with torch.device("meta"):
-        model = Llama(dataclasses.replace(config, num_layers=1))
+        model = CausalLM(dataclasses.replace(config, num_layers=1))
     lines = {True: [], False: []}  # type: dict[bool, list[str]]
     for name, module in model.model.layers["0"].named_modules():
         if isinstance(module, nn.Linear):

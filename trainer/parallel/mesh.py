@@ -37,7 +37,7 @@ from trainer.model.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
 from trainer.model.optimizer import clip_gradients
 from trainer.model.rows import DeviceRows, MicroBatch
-from trainer.model.transformer import Layer, LayerSpan, Llama
+from trainer.model.transformer import CausalLM, Layer, LayerSpan
 from trainer.parallel.context import ContextOptions, share_rows
 from trainer.parallel.float8 import convert_to_float8
 from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes
@@ -177,7 +177,7 @@ class ParallelModel:
     def when_backward_ends(self, notify: Callable[[], None] | None) -> None:
         """Call `notify` once backward of the micro-batch that comes next has reached the embedding."""
         if self.pipeline is None:
-            _llama(self.parts[0]).model.when_backward_ends = notify
+            _causal_lm(self.parts[0]).model.when_backward_ends = notify
 
     def synchronise(self, last: bool) -> AbstractContextManager[None]:
         """Wraps forward and backward of a micro-batch; only the `last` one reduces over replicas.
@@ -301,12 +301,12 @@ def layer_of(name: str) -> str:
 
 def plain_name(name: str) -> str:
     """A parameter's name without the prefixes of wrappers."""
-    return name.replace(RECOMPUTED_PREFIX, "").removeprefix("module.").removeprefix("llama.")
+    return name.replace(RECOMPUTED_PREFIX, "").removeprefix("module.").removeprefix("causal_lm.")
 
 
-def _llama(part: nn.Module) -> Llama:
+def _causal_lm(part: nn.Module) -> CausalLM:
     """The model, or its span, without what wraps it."""
-    return cast(Llama, getattr(part, "module", getattr(part, "llama", part)))
+    return cast(CausalLM, getattr(part, "module", getattr(part, "causal_lm", part)))
 
 
 def parallelise_model(
@@ -379,17 +379,17 @@ def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
         # The compiler reads it: a product then begins with the pieces of its operand that have come.
         inductor.config._micro_pipeline_tp = True
     with torch.device("meta"):
-        llama = Llama(build.config, span, layout.experts).to(layout.weight_dtype)
+        causal_lm = CausalLM(build.config, span, layout.experts).to(layout.weight_dtype)
     if layout.float8 is not None:
-        convert_to_float8(llama, layout.float8, layout.mesh.tp)
+        convert_to_float8(causal_lm, layout.float8, layout.mesh.tp)
     if tensor_mesh is not None:
-        split_tensors(llama, tensor_mesh)
-    layers = llama.model.layers
+        split_tensors(causal_lm, tensor_mesh)
+    layers = causal_lm.model.layers
     # A layer that is recomputed has its inputs again already, and a compiler decides for itself what it keeps.
     makes_again = (
         layout.gather_again and tensor_mesh is not None and layout.recompute == "none" and not layout.compile
     )
-    llama.model.makes_again = makes_again
+    causal_lm.model.makes_again = makes_again
     for name, layer in layers.items():
         moe = cast(Layer, layer).block_sparse_moe
         if meshes.experts is not None and layout.mesh.ep > 1 and moe is not None:
@@ -398,11 +398,11 @@ def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
         layers[name] = recomputed(cast(Layer, layer), layout.recompute)
         if layout.compile:
             layers[name].compile(backend=layout.compile_backend)
-    root = llama if stage is None else Stage(llama, stage, tensor_mesh)
-    return _data_parallel(root, llama, build)
+    root = causal_lm if stage is None else Stage(causal_lm, stage, tensor_mesh)
+    return _data_parallel(root, causal_lm, build)
 
 
-def _data_parallel(root: nn.Module, model: Llama, build: _Build) -> nn.Module:
+def _data_parallel(root: nn.Module, model: CausalLM, build: _Build) -> nn.Module:
     mesh, layout, device = build.meshes.dense, build.layout, build.device
     if layout.wraps_in_ddp and model.config.experts is None:
         root.to_empty(device=device)
@@ -486,9 +486,9 @@ def _empty_stream(
 
 def _tied_ends(stages: Sequence[Stage], groups: Groups) -> TiedEnds:
     embedding = next(
-        (s.llama.model.embed_tokens for s in stages if s.llama.model.embed_tokens is not None), None
+        (s.causal_lm.model.embed_tokens for s in stages if s.causal_lm.model.embed_tokens is not None), None
     )
-    output = next((s.llama.lm_head for s in stages if s.llama.lm_head is not None), None)
+    output = next((s.causal_lm.lm_head for s in stages if s.causal_lm.lm_head is not None), None)
     return TiedEnds(
         None if embedding is None else cast(nn.Parameter, embedding.weight),
         None if output is None else cast(nn.Parameter, output.weight),

@@ -27,7 +27,7 @@ from torch.distributed.pipelining.stage import _RecvInfo
 from torch.distributed.tensor import DTensor, Shard
 
 from trainer.model.rows import DeviceRows, MicroBatch
-from trainer.model.transformer import LayerSpan, Llama
+from trainer.model.transformer import CausalLM, LayerSpan
 from trainer.recipe_tables.parallelism import PipelineTable, rank_of_stage
 from trainer.telemetry.timing import PhaseClock
 
@@ -59,9 +59,9 @@ class Stage(nn.Module):
     """A span of the model as a schedule calls it: from the stream of the stage before to its own, plain
     tensors."""
 
-    def __init__(self, llama: Llama, index: int, tensor_mesh: DeviceMesh | None) -> None:
+    def __init__(self, causal_lm: CausalLM, index: int, tensor_mesh: DeviceMesh | None) -> None:
         super().__init__()
-        self.llama = llama
+        self.causal_lm = causal_lm
         self.index = index
         self._tensor_mesh = tensor_mesh
         self._micro_of: Callable[[int], MicroBatch] | None = None
@@ -80,12 +80,12 @@ class Stage(nn.Module):
         self._enter("forward")
         micro = self._micro_of(self._next)
         self._next += 1
-        if self.llama.span.has_embedding:
+        if self.causal_lm.span.has_embedding:
             stream = micro.rows.inputs_BT
         elif self._tensor_mesh is not None:
             stream = DTensor.from_local(stream, self._tensor_mesh, [Shard(1)], run_check=False)
-        output = self.llama(stream, micro.rows.positions_BT, micro.masks, micro.routing)
-        if isinstance(output, DTensor) and not self.llama.span.has_output:
+        output = self.causal_lm(stream, micro.rows.positions_BT, micro.masks, micro.routing)
+        if isinstance(output, DTensor) and not self.causal_lm.span.has_output:
             # A schedule that splits backward detaches what a stage gives in place, which a view forbids.
             output = output.to_local().clone()
         self._enter("backward")

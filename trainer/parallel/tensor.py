@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from trainer.model.self_attention import Attention
-from trainer.model.transformer import NORM_PLACES, Layer, Llama
+from trainer.model.transformer import NORM_PLACES, CausalLM, Layer
 
 _OF_HEADS: Final = ("q_proj", "k_proj", "v_proj", "q_b_proj", "kv_b_proj")
 """Products whose outputs are split by heads."""
@@ -28,7 +28,7 @@ OF_LATENTS: Final = ("q_a_proj", "q_a_layernorm", "kv_a_proj_with_mqa", "kv_a_la
 """What each rank computes whole."""
 
 
-def split_tensors(model: Llama, mesh: DeviceMesh) -> None:
+def split_tensors(model: CausalLM, mesh: DeviceMesh) -> None:
     """Make the model's parameters DTensors over `mesh`; the stream between layers is one too, split by
     position."""
     # It warns for each rank that norms and exports reduce over two dimensions in turn, which is meant.

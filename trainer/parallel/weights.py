@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainer.model.description import ModelConfig
 from trainer.model.owners import local_part
 from trainer.model.rows import DeviceRows
-from trainer.model.transformer import Llama, initial_weight
+from trainer.model.transformer import CausalLM, initial_weight
 
 if TYPE_CHECKING:
     from trainer.parallel.mesh import ParallelModel
@@ -33,7 +33,7 @@ def initialise(model: ParallelModel, seed: int) -> None:
 def num_axes(config: ModelConfig) -> dict[str, int]:
     """The axes of each parameter of a whole model, by its name; a tied one once."""
     with torch.device("meta"):
-        return {name: parameter.ndim for name, parameter in Llama(config).named_parameters()}
+        return {name: parameter.ndim for name, parameter in CausalLM(config).named_parameters()}
 
 
 def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:

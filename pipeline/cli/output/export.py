@@ -226,7 +226,13 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
         average=options.average or 1,
         ema=bool(options.ema),
     )
-    if not done.has_tokenizer:
+    if done.tokenizer_files and "tokenizer.json" not in done.tokenizer_files:
+        line = (
+            f"without tokenizer.json: the tokenizers library gives other ids than tiktoken for {done.tokenizer}, so"
+            " transformers cannot open it"
+        )
+        print(visible(line), file=sys.stderr)
+    if not done.tokenizer_files:
         line = f"without the tokenizer: {done.tokenizer} is not here; --tokenizer says where its file lies"
         print(visible(line), file=sys.stderr)
     if options.json:

@@ -23,7 +23,7 @@ from trainer.model.description import ModelConfig
 from trainer.model.experts import Routing
 from trainer.model.families import PLANNED_KINDS, from_hugging_face
 from trainer.model.rows import DeviceRows
-from trainer.model.transformer import Llama
+from trainer.model.transformer import CausalLM
 from trainer.recipe_tables.parallelism import ExpertsTable
 
 PLAIN_EXPERTS = ExpertsTable(capacity_factor=0.0, balance_loss=0.0, z_loss=0.0)
@@ -121,7 +121,7 @@ def routing_of(rows: DeviceRows) -> Routing:
 
 def computed(config: ModelConfig, tensors: Mapping[str, Tensor], rows: DeviceRows) -> Result:
     """Loss and gradients, by the names of our parameters, of a model with these weights in one process."""
-    model = Llama(config, experts=PLAIN_EXPERTS).to(torch.float64)
+    model = CausalLM(config, experts=PLAIN_EXPERTS).to(torch.float64)
     model.load_state_dict(dict(tensors), strict=not config.tied)
     model.tie()
     masks = document_masks(rows.documents_BT, config.windows, "dense")

@@ -30,7 +30,7 @@ from trainer.model.description import ModelConfig
 from trainer.model.learning_rate import learning_rate
 from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama, initial_weight
+from trainer.model.transformer import CausalLM, initial_weight
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
 from trainer.parallel.layout import ParallelLayout
@@ -169,23 +169,23 @@ class PlainMuon:
                 weight.sub_(lr * math.sqrt(max(1, rows / columns)) * x)
 
 
-def first_model(drawn_in: torch.dtype = torch.float64, config: ModelConfig = CONFIG) -> Llama:
+def first_model(drawn_in: torch.dtype = torch.float64, config: ModelConfig = CONFIG) -> CausalLM:
     """A model in float64 with the first weights of one whose weights are kept in `drawn_in`, unwrapped."""
     like = torch.empty(0, dtype=drawn_in)
-    model = Llama(config).to(torch.float64)
+    model = CausalLM(config).to(torch.float64)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(initial_weight(name, parameter.shape, config, SEED, like))
     return model
 
 
-def plain_loss(model: Llama, batch: Batch) -> Tensor:
+def plain_loss(model: CausalLM, batch: Batch) -> Tensor:
     """The mean loss of counted labels."""
     total, num_counted = plain_sum(model, batch)
     return total / num_counted
 
 
-def plain_sum(model: Llama, batch: Batch) -> tuple[Tensor, int]:
+def plain_sum(model: CausalLM, batch: Batch) -> tuple[Tensor, int]:
     """The sum of the losses of counted labels and their number, each document of each sequence run alone."""
     total, num_counted = torch.zeros((), dtype=torch.float64), 0
     for inputs_T, labels_T in zip(batch.inputs_BT[: batch.num_rows], batch.labels_BT, strict=False):

@@ -21,7 +21,7 @@ from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Dataset, Slice
 from trainer.data.recipe_order import make_order
 from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama
+from trainer.model.transformer import CausalLM
 from trainer.provenance.exposure import find_readings
 
 
@@ -57,9 +57,9 @@ def test_a_run_over_longer_sequences_goes_on_from_the_weights_of_a_shorter_one(t
         assert told
 
 
-def weights_of(checkpoint: Path) -> Llama:
+def weights_of(checkpoint: Path) -> CausalLM:
     """The debug model with the weights of a checkpoint, in one process."""
-    model = Llama(model_config("debug", VOCAB)).to(torch.float64)
+    model = CausalLM(model_config("debug", VOCAB)).to(torch.float64)
     named = {f"weights.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     load(Folder(str(checkpoint)), named, None)
     return model

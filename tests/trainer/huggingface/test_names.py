@@ -13,13 +13,13 @@ from trainer.huggingface.names import model_shapes, stored_shapes
 from trainer.model.description import Experts, ModelConfig
 from trainer.model.families import PLANNED_KINDS
 from trainer.model.sizes import model_config, model_names
-from trainer.model.transformer import Llama
+from trainer.model.transformer import CausalLM
 
 
 def built(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Shapes of the parameters and of the routers' biases of a model as it is built."""
     with torch.device("meta"):
-        model = Llama(config)
+        model = CausalLM(config)
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if name != tied(config)}
 
 
@@ -33,7 +33,7 @@ def test_the_shapes_of_a_named_model_are_those_that_are_built_and_the_plan_count
     shapes = built(config)
     assert model_shapes(config) == shapes
     with torch.device("meta"):
-        assert config.num_parameters == sum(parameter.numel() for parameter in Llama(config).parameters())
+        assert config.num_parameters == sum(parameter.numel() for parameter in CausalLM(config).parameters())
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, *VARIANTS])

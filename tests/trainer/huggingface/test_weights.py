@@ -29,7 +29,7 @@ from trainer.huggingface.weights import Export, export_weights
 from trainer.model.description import Experts, Llama3Scaling, ModelConfig, Rotary
 from trainer.model.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
 from trainer.model.sizes import model_config, model_names
-from trainer.model.transformer import Llama
+from trainer.model.transformer import CausalLM
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_an_exported_folder_holds_the_weights_under_the_names_of_transformers(
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert "lm_head.weight" not in tensors  # tied: transformers makes it from the embedding
     assert tensors["model.layers.1.self_attn.k_proj.weight"].shape == (32, 64)
-    assert set(tensors) == {name for name, _ in Llama(model_config("debug", VOCAB)).named_parameters()}
+    assert set(tensors) == {name for name, _ in CausalLM(model_config("debug", VOCAB)).named_parameters()}
     assert (tmp_path / "tokenizer.model").read_bytes() == b"ranks"
     assert len({path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()}) == 1
 

@@ -14,7 +14,7 @@ from trainer.model.attention import document_mask, document_masks
 from trainer.model.description import Rotary
 from trainer.model.made_again import made_again
 from trainer.model.rotary import rotary_turns
-from trainer.model.transformer import Layer, Llama
+from trainer.model.transformer import CausalLM, Layer
 from trainer.recipe_tables.parallelism import ExpertsTable
 
 NUM_ROWS, SEQ_LEN = 2, 16
@@ -95,7 +95,7 @@ def test_rotary_turns_are_made_once_more_for_all_layers_and_the_gradients_are_th
     places_BT = torch.arange(SEQ_LEN).repeat(NUM_ROWS, 1)
     masks, found = document_masks(torch.zeros_like(places_BT), CONFIG.windows, "dense"), []
     torch.manual_seed(0)
-    model = Llama(CONFIG)
+    model = CausalLM(CONFIG)
     assert len(model.model.layers) > 1
     for makes_again in (False, True):
         model.model.makes_again = makes_again

@@ -16,7 +16,7 @@ from trainer.model.context import attend
 from trainer.model.description import Llama3Scaling, ModelConfig, Rotary
 from trainer.model.rotary import rotary_angles, rotary_turns, rotate
 from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama, initial_weight
+from trainer.model.transformer import CausalLM, initial_weight
 
 CONFIG = model_config("debug", 250)
 
@@ -32,7 +32,7 @@ def rows_of(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 2**31))
 def test_a_document_is_computed_as_if_it_were_alone(lengths: list[int], seed: int) -> None:
     torch.manual_seed(seed)
-    model = Llama(CONFIG).to(torch.float64)
+    model = CausalLM(CONFIG).to(torch.float64)
     tokens_BT = torch.randint(0, 250, (1, sum(lengths)))
     positions_BT, documents_BT = rows_of(lengths)
     together = model(tokens_BT, positions_BT, document_masks(documents_BT, CONFIG.windows, "dense"))
@@ -46,7 +46,7 @@ def test_a_document_is_computed_as_if_it_were_alone(lengths: list[int], seed: in
 
 
 def test_what_comes_later_changes_nothing_before() -> None:
-    model = Llama(CONFIG).to(torch.float64)
+    model = CausalLM(CONFIG).to(torch.float64)
     positions_BT, documents_BT = rows_of([16])
     mask = document_masks(documents_BT, CONFIG.windows, "dense")
     tokens_BT = torch.randint(0, 250, (1, 16))
@@ -109,7 +109,7 @@ def test_the_scaled_rotary_rule_slows_long_waves_only() -> None:
 def test_sizes_have_the_parameters_that_llama_3_publishes(name: str, billions: float) -> None:
     config = model_config(name, 128_256)
     with torch.device("meta"):
-        counted = sum(parameter.numel() for parameter in Llama(config).parameters())
+        counted = sum(parameter.numel() for parameter in CausalLM(config).parameters())
     assert counted == config.num_parameters
     assert counted / 1e9 == pytest.approx(billions, abs=5e-4)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -12,6 +14,7 @@ from lineage.recipe import RecipeError
 from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model
 from trainer.model.description import LinearScaling, Llama3Scaling, ModelConfig, Rotary, YarnScaling
 from trainer.model.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
+from trainer.model.family_table import FAMILIES as FAMILY_TABLE
 
 SHAPE = {
     "hidden_size": 64,
@@ -278,6 +281,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_a_family_cannot_have_is_refused_by_key_and_value(given: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         from_hugging_face(SHAPE | given, where="config.json", kinds=PLANNED_KINDS)
+
+
+WRONG_VALUES: tuple[Any, ...] = ("x", 0, -1, 2.5, True, [], ["x"], [{}], {}, {"x": 1}, float("nan"))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_wrong_value_of_any_key_is_read_or_refused_in_a_sentence(name: str) -> None:
+    config = dict(reference_model(name).config)
+    family = FAMILY_TABLE[name]
+    keys = {*config, *family.defaults, *family.needed, *family.aliases, *family.only_values}
+    tables = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32, "rope_theta": 1e4}
+    for key, value in itertools.product(sorted(keys), WRONG_VALUES):
+        with contextlib.suppress(RecipeError):
+            from_hugging_face(config | {key: value}, where="config.json")
+    for key, value in itertools.product(tables, WRONG_VALUES):
+        for rope in (
+            tables | {key: value},
+            {"full_attention": tables | {key: value}},
+            {"full_attention": value},
+        ):
+            with contextlib.suppress(RecipeError):
+                from_hugging_face(config | {"rope_parameters": rope}, where="config.json")
 
 
 def test_what_a_family_cannot_say_is_not_written() -> None:

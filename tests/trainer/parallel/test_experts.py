@@ -44,7 +44,7 @@ from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import WholeRows
 from trainer.model.learning_rate import learning_rate
 from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama, initial_weight
+from trainer.model.transformer import CausalLM, initial_weight
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.parallel.weights import initialise
@@ -140,7 +140,7 @@ class TokenByToken(nn.Module):
 def train_token_by_token(data: Dataset, config: ModelConfig, table: ExpertsTable) -> Routed:
     """One process, one row at a time, torch's plain AdamW."""
     torch.set_num_threads(1)
-    model = Llama(config, experts=table).to(torch.float64)
+    model = CausalLM(config, experts=table).to(torch.float64)
     like = torch.empty(0, dtype=torch.float64)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

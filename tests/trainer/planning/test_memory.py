@@ -17,7 +17,7 @@ from tests.trainer.planning.formulae import GptLayer, gpt_layer_activations, zer
 from trainer.model.attention import document_masks
 from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
-from trainer.model.transformer import Llama
+from trainer.model.transformer import CausalLM
 from trainer.planning.layout import PlannedLayout, num_parameters
 from trainer.planning.memory import (
     instants,
@@ -96,7 +96,7 @@ def test_states_are_those_that_the_optimizer_keeps(tmp_path: Path, optimizer: tu
     plan = plan_of(tmp_path, *asked, "train.parallel.dp_shard=1")
     table = parse_table(OptimizerTable, {"name": name, "ema": ema})
     with torch.device("meta"):
-        parameters = dict(Llama(plan.layout.config).named_parameters())
+        parameters = dict(CausalLM(plan.layout.config).named_parameters())
         kept = Optimizer(parameters, table, None)
         states = [tensor for parameter in parameters.values() for tensor in kept.state(parameter).values()]
     held = sum(tensor.nbytes for tensor in states)
@@ -319,7 +319,7 @@ def test_a_model_that_is_too_large_does_not_fit(tmp_path: Path) -> None:
 
 def saved_bytes(num_layers: int, tokens_BT: torch.Tensor) -> int:
     """What the debug model with so many layers really keeps for backward, weights aside."""
-    model = Llama(dataclasses.replace(model_config("debug", 250), num_layers=num_layers))
+    model = CausalLM(dataclasses.replace(model_config("debug", 250), num_layers=num_layers))
     owned = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
 

@@ -40,7 +40,7 @@ def test_a_tokenizer_that_lies_elsewhere_is_left_out(file: Path) -> None:
 
 def test_a_tokenizer_that_is_named_is_exported(file: Path) -> None:
     exported = tokenizer_files(identity(file), str(file))
-    assert list(exported) == ["tokenizer.tiktoken"]
+    assert list(exported) == ["tokenizer.json", "tokenizer_config.json", "tokenizer.tiktoken"]
     assert exported["tokenizer.tiktoken"] == load_tokenizer(str(file)).rank_bytes()
 
 
