@@ -282,6 +282,7 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
         "max_position_embeddings": seq_len,
         "bos_token_id": end_of_text,
         "eos_token_id": end_of_text,
+        "pad_token_id": None,  # some classes have one by default, and leave its row of the embedding alone
         "torch_dtype": dtype,
         **family.only,
     }

@@ -14,6 +14,7 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.allocated import TwinBatch, peaks, planned_peak
 from tests.support.training.layouts import mesh
 from trainer.model.description import Experts, ModelConfig
+from trainer.model.families import from_hugging_face
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.recompute import Recompute
 from trainer.recipe_tables.parallelism import ContextTable, PipelineTable, Schedule
@@ -116,6 +117,35 @@ def test_a_twin_allocates_what_is_planned(name: str, corpus: str, tmp_path: Path
     found = peaks(tmp_path, corpus, layout, config, batch)
     planned = planned_peak(layout, config, batch)
     assert max(found) == pytest.approx(planned.total, rel=0.1), planned
+
+
+_SHAPE = {
+    "num_hidden_layers": 8, "hidden_size": 256, "intermediate_size": 768, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "vocab_size": 2048, "tie_word_embeddings": False, "rms_norm_eps": 1e-6,
+}  # fmt: skip
+FAMILIES: dict[str, dict[str, object]] = {
+    "qwen2": {},
+    "qwen3": {"head_dim": 32},
+    "olmo3": {"sliding_window": 64},
+    "gemma2": {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 64},
+    "deepseek_v3": {
+        "num_key_value_heads": 8, "q_lora_rank": 96, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+        "v_head_dim": 32, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 256, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+    },
+    "smollm3": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "qwen3" else pytest.mark.slow) for name in FAMILIES]
+)
+def test_a_twin_of_a_family_allocates_what_is_planned(name: str, corpus: str, tmp_path: Path) -> None:
+    config = from_hugging_face({"model_type": name, **_SHAPE, **FAMILIES[name]}, where=name)
+    layout, batch = ParallelLayout(mesh=mesh()), TwinBatch()
+    (found,) = peaks(tmp_path, corpus, layout, config, batch)
+    planned = planned_peak(layout, config, batch)
+    assert found == pytest.approx(planned.total, rel=0.05), planned
 
 
 def test_the_page_of_the_planner_counts_these_layouts() -> None:
