@@ -4,8 +4,9 @@ here."""
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from lineage.recipe import RecipeError
 from trainer.model.description import (
@@ -78,8 +79,7 @@ def from_hugging_face(
     slides = _sliding_layers(known, family, where)
     values["windows"] = _pattern(known["sliding_window"] if slide else None for slide in slides)
     values["rotary"] = _rotary(known, given, family, slides, where)
-    config: ModelConfig = _build(ModelConfig, values)
-    return config
+    return cast(ModelConfig, _build(ModelConfig, values))
 
 
 def _build(kind: Any, values: Mapping[str, Any]) -> Any:
@@ -288,7 +288,9 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
     }
     names = (*NEEDED, *family.needed, *family.defaults)
     described |= {
-        name: _value(config, KEYS[name].fields[0]) for name in names if name in KEYS and KEYS[name].fields
+        name: operator.attrgetter(KEYS[name].fields[0])(config)
+        for name in names
+        if name in KEYS and KEYS[name].fields
     }
     windows = [config.window_of(layer) for layer in layers]
     width = next((window for window in windows if window is not None), None)
@@ -324,7 +326,6 @@ def _rope_keys(config: ModelConfig, family: Family) -> dict[str, Any]:
         if (rule := config.rotary_of(layer)) is not None
     }
     full = rules.get(False) or rules[True]
-    tables = {sliding: _rope_table(rule) for sliding, rule in rules.items()}
     scaling = {name: value for name, value in _rope_table(full).items() if name != "rope_theta"}
     keys: dict[str, Any] = {"rope_theta": full.theta, "rope_scaling": scaling if full.scaling else None}
     if family.local_theta is None:
@@ -332,7 +333,7 @@ def _rope_keys(config: ModelConfig, family: Family) -> dict[str, Any]:
     if "rope_local_base_freq" in family.defaults and True in rules:
         keys["rope_local_base_freq"] = rules[True].theta
     names = {False: _FULL, True: _SLIDING}
-    return {**keys, "rope_parameters": {names[sliding]: table for sliding, table in tables.items()}}
+    return {**keys, "rope_parameters": {names[sliding]: _rope_table(rule) for sliding, rule in rules.items()}}
 
 
 def _rope_table(rule: Rotary) -> dict[str, Any]:
@@ -345,10 +346,3 @@ def _rope_table(rule: Rotary) -> dict[str, Any]:
         "rope_theta": rule.theta,
         **{name: value for name, value in fields.items() if value is not None},
     }
-
-
-def _value(config: ModelConfig, path: str) -> Any:
-    found: Any = config
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found

@@ -3,6 +3,7 @@ what is wrong."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Callable
 from typing import Any, cast
@@ -14,6 +15,7 @@ from torch import Tensor
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
+from tests.support.checkout import ROOT
 from tests.support.training.family_models import (
     by_our_names,
     computed,
@@ -198,3 +200,29 @@ def test_code_that_computes_another_thing_is_found(
 ) -> None:
     monkeypatch.setattr(place, attribute, wrong)
     assert difference(name) > 1e-7
+
+
+COMPUTING = (
+    "attention",
+    "context",
+    "experts",
+    "feed_forward",
+    "norms",
+    "rotary",
+    "self_attention",
+    "transformer",
+)
+
+
+@pytest.mark.parametrize("module", COMPUTING)
+def test_what_computes_names_no_family(module: str) -> None:
+    """Neither as a word of the code nor as a value; the rule of rotary positions has its published name."""
+    tree = ast.parse((ROOT / "trainer" / "model" / f"{module}.py").read_text())
+    words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {"Llama3Scaling"}
+    words |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    words |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    values = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    makers = {family.rstrip("_0123456789").split("_")[0].rstrip("0123456789") for family in FAMILIES}
+    assert makers >= {"llama", "qwen", "gemma", "gpt"}
+    assert [word for word in words if any(maker in word.lower() for maker in makers)] == []
+    assert values.isdisjoint(FAMILIES)
