@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support.training.family_models import config_of
+from tests.support.training.family_models import by_our_names, config_of
 from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model
-from trainer.huggingface.names import model_shapes, stored_shapes
+from trainer.huggingface.names import model_shapes, stored_parts, stored_shapes
+from trainer.huggingface.weights import _as_stored
 from trainer.model.description import Experts, ModelConfig
 from trainer.model.families import PLANNED_KINDS
 from trainer.model.sizes import model_config, model_names
@@ -42,6 +43,16 @@ def test_the_shapes_of_each_family_are_those_that_transformers_stores(name: str)
     config = config_of(reference)
     assert model_shapes(config) == built(config)
     assert stored_shapes(config) == {name: tuple(tensor.shape) for name, tensor in reference.tensors.items()}
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *VARIANTS])
+def test_what_a_model_computes_with_is_stored_where_transformers_reads_it(name: str) -> None:
+    """The tensors with which our loss is transformers' own (tests/trainer/model/test_families.py)."""
+    reference = reference_model(name)
+    ours, parts = by_our_names(reference.tensors), stored_parts(config_of(reference))
+    stored = _as_stored(ours, parts, torch.float64)
+    assert stored.keys() == reference.tensors.keys()
+    assert [name for name, tensor in stored.items() if not torch.equal(tensor, reference.tensors[name])] == []
 
 
 def test_shared_experts_and_a_head_of_its_own_are_expected_too() -> None:
