@@ -21,7 +21,7 @@ from tests.support.processes.forked import ChildFailedError
 from tests.support.training.training_runs import Run
 from tests.support.training.weights_folders import MODEL, in_two_files, random_tensors, write_folder
 from trainer.checkpoint.state import held_tensors, load
-from trainer.checkpoint.store import COMPLETE, CheckpointError
+from trainer.checkpoint.store import COMPLETE, CheckpointError, _digest
 from trainer.huggingface.folder import INDEX, open_weights
 from trainer.model.description import ModelConfig, Rotary
 from trainer.model.rotary import rotary_angles
@@ -328,4 +328,5 @@ def put_nan(checkpoint: Path, name: str) -> None:
         row["files"][file.name] = [len(changed), content_hash(changed).hex()]
         file.write_bytes(changed)
     del row["digest"]
+    row["digest"] = _digest(row)
     (checkpoint / COMPLETE).write_text(json.dumps(row))
