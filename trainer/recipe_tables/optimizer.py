@@ -108,7 +108,7 @@ class OptimizerTable:
         at_least=0,
         at_most=0.9999999,
         help="a moving average of the weights is kept with this share of the old in the new, for"
-        " `sluice export --ema`; 0: none",
+        " `--ema` of `sluice export`; 0: none",
     )
     muon: MuonTable = key(MuonTable())
     group: tuple[OptimizerGroup, ...] = key((), help="parameters with another rate or decay")

@@ -141,7 +141,7 @@ def test_a_table_of_a_chosen_name_has_its_help_and_its_header() -> None:
     text = new_recipe("fineweb", ["ray.stages.read.cpus=2", "ray.stages.join.memory=7"])
     assert "\n[ray.stages.read]\ncpus = 2 " in text
     assert "\n[ray.stages.join]\n" in text
-    assert "# What the units of one kind of work reserve" in text
+    assert "# What units of one kind reserve" in text
 
 
 def test_a_text_that_no_file_can_hold_is_refused() -> None:

@@ -58,6 +58,7 @@ def with_value(kind: Kind, key: RecipeKey, value: Any) -> tuple[dict[str, Any], 
         "bucket": {"name": "a", "by": ["score_a"], "cuts": [0.5]},
     }
     needed |= {"train.data": {"out": "o"}, "train.mixture": {"weights": {"web": 1.0}}}
+    needed |= {"train.optimizer.group": {"match": "norm", "lr_factor": 0.5}}
     *tables, own = key.name.split(".")
     for number, each in enumerate(tables):
         name = ".".join(tables[: number + 1])
@@ -69,6 +70,8 @@ def with_value(kind: Kind, key: RecipeKey, value: Any) -> tuple[dict[str, Any], 
             at, place = at[part][0], f"{place}[0]"
         else:
             at = at.setdefault(part, {})
+    if key.name == "train.optimizer.decay_share":
+        at["schedule"] = "wsd"  # which alone reads it
     at[own] = value
     return plain, f"{place}.{own}"
 
