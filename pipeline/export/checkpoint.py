@@ -15,13 +15,15 @@ from lineage.storage.places import shown_place
 class ExportedCheckpoint:
     """A checkpoint of `step` steps as it was exported: the `folder` written, and the place `read`.
     `averaged_steps`: the checkpoints of which the mean was exported, that one the last; none: it alone.
-    `tokenizer_files`: those of `tokenizer` beside the weights; none if it was not at hand."""
+    `tokenizer_files`: those of `tokenizer` beside the weights; none if it was not at hand. `split_by`: the
+    model_type for which transformers' AutoTokenizer splits texts by its own rule, whatever tokenizer.json says."""
 
     step: int
     folder: str
     read: str
     tokenizer: str
     tokenizer_files: tuple[str, ...]
+    split_by: str | None = None
     averaged_steps: tuple[int, ...] = ()
 
 
@@ -41,6 +43,7 @@ def export_checkpoint(
     RecipeError where there are no such checkpoints, or the tokenizer is another; CheckpointError where a file
     is damaged."""
     from trainer.huggingface.model_card import averaged_checkpoints, read_card
+    from trainer.model.family_table import FAMILIES
 
     check_outside("--to", to)
     if not output.exists("model.json"):
@@ -49,6 +52,7 @@ def export_checkpoint(
             " run` continues one that is not) nor model.json (the output of a training run)"
         )
     card = read_card(output)
+    family = card.config.family
     files = tokenizer_files(card.tokenizer, tokenizer)
     averaged = averaged_checkpoints(output, step, average)
 
@@ -61,6 +65,7 @@ def export_checkpoint(
         read=shown_place(Folder(card.checkpoints).folder(checkpoint.name)),
         tokenizer=card.tokenizer.name,
         tokenizer_files=tuple(files),
+        split_by=family if files and FAMILIES[family].own_splitting else None,
         averaged_steps=tuple(each.step for each in averaged) if average > 1 else (),
     )
 

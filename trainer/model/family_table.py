@@ -117,7 +117,8 @@ class Family:
     has); `rotates`: whether it has rotary positions (None: every one). `local_theta`: layers with a window have a
     rotary base of their own, this one if none is given, and only the others have scaled positions; None: all layers
     have the same. `scales_embedding`: by the root of its width. `planned_only`: it is not trained, and unknown keys
-    are passed over."""
+    are passed over. `own_splitting`: transformers' AutoTokenizer splits its texts by a rule of its class, whatever
+    tokenizer.json says."""
 
     architecture: str
     left_out: Mapping[str, Any] = field(default_factory=dict)
@@ -131,6 +132,7 @@ class Family:
     local_theta: float | None = None
     scales_embedding: bool = False
     planned_only: bool = False
+    own_splitting: bool = False
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -178,6 +180,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         left_out={"num_key_value_heads": 32, **_QWEN},
         fixed={"input_biases": True},
         slides=lambda raw, layer: layer >= raw["max_window_layers"],
+        own_splitting=True,
     ),
     "qwen3": Family(
         architecture="Qwen3ForCausalLM",

@@ -232,6 +232,12 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
             " transformers cannot open it"
         )
         print(visible(line), file=sys.stderr)
+    elif done.split_by is not None:
+        line = (
+            f"transformers' AutoTokenizer splits texts of a {done.split_by} folder by a rule of its own, whatever"
+            f" tokenizer.json says: unless {done.tokenizer} has that rule, open it with PreTrainedTokenizerFast"
+        )
+        print(visible(line), file=sys.stderr)
     if not done.tokenizer_files:
         line = f"without the tokenizer: {done.tokenizer} is not here; --tokenizer says where its file lies"
         print(visible(line), file=sys.stderr)

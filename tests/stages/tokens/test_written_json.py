@@ -17,6 +17,7 @@ from stages.tokens.tokenizer import Tokenizer, load_tokenizer, train_bpe
 from stages.tokens.tokenizer_json import read_tokenizer_json
 from stages.tokens.vocabulary import Vocabulary
 from stages.tokens.written_json import oniguruma_pattern, tiktoken_pattern, write_tokenizer_json
+from trainer.model.family_table import FAMILIES
 
 DOCS = Path(__file__).parents[3] / "docs"
 ALPHABETS = (
@@ -119,3 +120,19 @@ def test_a_vocabulary_to_which_the_library_gives_other_ids_is_given_as_ranks_alo
 
     monkeypatch.setattr("stages.tokens.tokenizer.write_tokenizer_json", without_its_last_merges)
     assert list(own(str(tmp_path)).files()) == ["tokenizer.tiktoken"]
+
+
+@pytest.mark.parametrize("family", [name for name, row in FAMILIES.items() if not row.planned_only])
+def test_auto_tokenizer_keeps_the_ids_of_every_family_that_has_no_splitting_of_its_own(
+    family: str, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = own(str(tmp_path))
+    for name, data in tokenizer.files().items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    text = "It's 12345 straße,\n\n  新しい <tag> 1234567"
+    ids = transformers.AutoTokenizer.from_pretrained(str(tmp_path))(text)["input_ids"]
+    assert (ids != tokenizer.encode(text).tolist()) == FAMILIES[family].own_splitting
+    plain = transformers.PreTrainedTokenizerFast.from_pretrained(str(tmp_path))
+    assert plain(text)["input_ids"] == tokenizer.encode(text).tolist()
