@@ -206,7 +206,7 @@ def utf8_text(data: bytes, what: str) -> str:
 def with_overrides(raw: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """A copy of plain tables with `key=value` overrides applied, as `--set` gives them."""
     changed = copy.deepcopy(dict(raw))
-    for override in overrides:
+    for override in [overrides] if isinstance(overrides, str) else overrides:
         _override(changed, override)
     return changed
 

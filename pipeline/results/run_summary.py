@@ -104,7 +104,7 @@ class RunSummary(JsonRecord):
     bucket_cuts: tuple[BucketCuts, ...] = ()
     buckets: tuple[BucketSize, ...] = ()
     repeats: tuple[RepeatSize, ...] = ()
-    identity: Mapping[str, Any]
+    identity: Mapping[str, Any] = field(repr=False)  # it names every input file
 
 
 NOTES: Final[Mapping[Note, tuple[str, str]]] = {

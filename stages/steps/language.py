@@ -239,9 +239,11 @@ def _check_kept(table: LanguageTable, labels: frozenset[str]) -> None:
     unknown = [language for language in sorted(set(table.kept)) if not labels_of([language], labels)]
     if unknown:
         named = ", ".join(f"{language!r}{label_hint(language, labels)}" for language in unknown)
-        known = ", ".join(sorted(labels)[:200])
+        first = sorted(labels)
+        known = ", ".join(first[:20]) + (f" and {len(first) - 20} more" if len(first) > 20 else "")
         raise RecipeError(
-            f"language.keep: the model {table.model!r} has no label {named}: its labels are {known}",
+            f"language.keep: the model {table.model!r} has no label {named}: its labels are {known};"
+            " language.keep = [] keeps every language",
             "language.keep",
         )
 

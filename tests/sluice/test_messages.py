@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "train": ("train", {"--json"}),
     "verify": ("verify", {"--json"}),
     "scan": ("scan", {"--json"}),
-    "export": ("export", {"--json", "--step", "--tokenizer"}),
+    "export": ("export", {"--json", "--step", "--tokenizer", "--average", "--ema"}),
     "export_checkpoint": (
         "export",
         {"--json", "--format", "--name", "--source", "--split", "--dtype", "--tokens"}

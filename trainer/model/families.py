@@ -131,8 +131,10 @@ def _check_keys(raw: Mapping[str, Any], family: Family, where: str, *, reads_wei
 def _check_numbers(raw: Mapping[str, Any], family: Family, where: str) -> None:
     """RecipeError where the value of a key that is read is of another kind than the model needs."""
     for name in (*NEEDED, *family.needed, *family.defaults):
-        if (value := raw.get(name)) is not None and name in KEYS and not _is(KEYS[name].kind, value):
-            raise RecipeError(f"{where}: {name} = {value!r}: expected {KEYS[name].kind}")
+        if (value := raw.get(name)) is not None and name in KEYS:
+            kind = SIZE if name in family.not_zero else KEYS[name].kind
+            if not _is(kind, value):
+                raise RecipeError(f"{where}: {name} = {value!r}: expected {kind}")
 
 
 def _is(kind: str, value: Any) -> bool:
@@ -325,7 +327,7 @@ def _rope_keys(config: ModelConfig, family: Family) -> dict[str, Any]:
         for layer in layers
         if (rule := config.rotary_of(layer)) is not None
     }
-    full = rules.get(False) or rules[True]
+    full = rules.get(False) or rules.get(True) or Rotary(theta=family.defaults["rope_theta"])
     scaling = {name: value for name, value in _rope_table(full).items() if name != "rope_theta"}
     keys: dict[str, Any] = {"rope_theta": full.theta, "rope_scaling": scaling if full.scaling else None}
     if family.local_theta is None:

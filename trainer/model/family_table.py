@@ -118,7 +118,7 @@ class Family:
     rotary base of their own, this one if none is given, and only the others have scaled positions; None: all layers
     have the same. `scales_embedding`: by the root of its width. `planned_only`: it is not trained, and unknown keys
     are passed over. `own_splitting`: transformers' AutoTokenizer splits its texts by a rule of its class, whatever
-    tokenizer.json says."""
+    tokenizer.json says. `not_zero`: counts that may be 0 elsewhere."""
 
     architecture: str
     left_out: Mapping[str, Any] = field(default_factory=dict)
@@ -133,6 +133,7 @@ class Family:
     scales_embedding: bool = False
     planned_only: bool = False
     own_splitting: bool = False
+    not_zero: tuple[str, ...] = ()
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -223,8 +224,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "gemma3_text": Family(
         architecture="Gemma3ForCausalLM",
         left_out={
-            **_GEMMA_LEFT_OUT, "attn_logit_softcapping": None, "final_logit_softcapping": None, "rope_theta": 1e6,
-            "rope_local_base_freq": 1e4, "sliding_window_pattern": 6,
+            **_GEMMA_LEFT_OUT, "final_logit_softcapping": None, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+            "sliding_window_pattern": 6,
         },
         only=_GEMMA_ONLY,
         aliases={"_sliding_window_pattern": "sliding_window_pattern"},
@@ -262,6 +263,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
             "max_position_embeddings": 4096,
         },
         needed=(*_LATENT, "n_routed_experts", "moe_intermediate_size"),
+        not_zero=("n_shared_experts",),  # its class then has tensors without rows
         only={"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1},
         # Its last module predicts one token more (section 2.2), and is left out.
         harmless=(

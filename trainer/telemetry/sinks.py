@@ -91,8 +91,7 @@ def describe(report: StepReport, steps: int) -> str:
         parts.append(f"goodput {report.goodput['steps'] / wall:.1%}")
     if report.slowest is not None:
         phase, times = report.slowest
-        own = "own " if report.own_ranks else ""
-        slowest = f"{own}{phase} {times.most:.2f} s, mean {times.mean:.2f}"
+        slowest = f"own {phase} {times.most:.2f} s, mean {times.mean:.2f}"
         parts.append(f"slowest rank {times.slowest_rank} ({slowest})")
     if report.loading is not None and report.loading.bytes_fetched:
         parts.append(_describe_loading(report.loading))

@@ -17,7 +17,13 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError
 from tests.support.training.training_runs import Run
 from trainer.attempts import attempts
-from trainer.checkpoint.store import CheckpointError, check_files, newest_with_files, read_position
+from trainer.checkpoint.store import (
+    CheckpointError,
+    _digest,
+    check_files,
+    newest_with_files,
+    read_position,
+)
 from trainer.huggingface.export import export_run
 from trainer.huggingface.model_card import checkpoints_of
 from trainer.recovery.back import go_back_to
@@ -72,6 +78,7 @@ def other_record(checkpoint: Path, **changes: Any) -> None:
     """complete.json with other values, as if it were whole."""
     row = json.loads((checkpoint / "complete.json").read_text()) | changes
     del row["digest"]
+    row["digest"] = _digest(row)
     (checkpoint / "complete.json").write_text(json.dumps(row))
 
 

@@ -274,13 +274,33 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "qwen3", "attn_logit_softcapping": 50.0},
         "attn_logit_softcapping = 50.0: the trainer computes no such thing",
     ),
-}
+    "a cap that the class keeps and never applies": (
+        {"model_type": "gemma3_text", "attn_logit_softcapping": 2.0},
+        "attn_logit_softcapping = 2.0: the trainer computes no such thing",
+    ),
+    "shared experts without rows": (
+        {
+            "model_type": "deepseek_v3", "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+            "v_head_dim": 8, "n_routed_experts": 8, "moe_intermediate_size": 16, "n_shared_experts": 0,
+        },
+        "n_shared_experts = 0: expected a whole number from 1",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_a_family_cannot_have_is_refused_by_key_and_value(given: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         from_hugging_face(SHAPE | given, where="config.json", kinds=PLANNED_KINDS)
+
+
+def test_a_model_without_positions_in_any_layer_is_written_and_read_back() -> None:
+    config = from_hugging_face(
+        SHAPE | {"model_type": "smollm3", "no_rope_layer_interval": 1}, where="config.json"
+    )
+    assert config.rotary == (None,)
+    described = to_hugging_face(config, seq_len=64, end_of_text=1, dtype="float32")
+    assert from_hugging_face(described, where="config.json") == config
 
 
 WRONG_VALUES: tuple[Any, ...] = ("x", 0, -1, 2.5, True, [], ["x"], [{}], {}, {"x": 1}, float("nan"))

@@ -101,10 +101,10 @@ def test_the_slowest_rank_is_named() -> None:
         least=0.1, mean=pytest.approx(0.3), most=0.5, slowest_rank=1
     )
     ranks = {"forward": OverRanks.of([0.3, 0.3, 0.4]), "data wait": OverRanks.of([0.0, 2.0, 0.1])}
-    told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, ranks=ranks), 9)
-    assert "slowest rank 1 (data wait 2.00 s, mean 0.70)" in told
+    told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, own_ranks=ranks), 9)
+    assert "slowest rank 1 (own data wait 2.00 s, mean 0.70)" in told
     alone = {"forward": OverRanks.of([0.3])}
-    assert StepReport(step=3, attempt=1, loss=2.0, ranks=alone).slowest is None
+    assert StepReport(step=3, attempt=1, loss=2.0, own_ranks=alone).slowest is None
 
 
 @pytest.mark.parametrize(
