@@ -78,9 +78,9 @@ def train(
     this process with "ray.address=none". `overrides` ("train.steps=200") change keys of the recipe.
 
     `from_step` goes back to the checkpoint of so many steps. `forget` ("all", or ids of purges) goes back before the
-    first reading of what these purges took, does the steps since again, and writes a certificate; with `restart` from
+    first reading of the purged documents, repeats the steps since then, and writes a certificate; with `restart` from
     the first weights where no checkpoint is early enough. Ctrl-C saves a checkpoint and ends the run: the same call
-    continues. Progress goes to stderr; what goes wrong on the way always does.
+    continues. Progress goes to stderr; warnings always do.
 
     RecipeError where recipe or call are wrong, NotFinishedError where train.data is no output, CheckpointError where
     a checkpoint is damaged or does not fit, TrainingStoppedError where going on does not help, FencedOutError where

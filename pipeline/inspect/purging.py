@@ -1,4 +1,4 @@
-"""`sluice purge`: what a call names, what goes with it, and what a purge did, for the terminal and for Python."""
+"""`sluice purge`: the documents that a call names, the plan and the result, for the terminal and for Python."""
 
 from __future__ import annotations
 

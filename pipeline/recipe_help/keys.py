@@ -37,7 +37,7 @@ _NAMES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
 class RecipeKey:
     """One key. `name` is dotted, lists of tables without their numbers, as in source.limit. `default` is what
     TOML would hold, None where the key has none or need not be given; `shown_default` is its text for
-    people. `names`: values that are names of what comes with Sluice."""
+    people. `names`: values that name files shipped with Sluice."""
 
     recipe: Kind
     table: str

@@ -9,14 +9,8 @@ from typing import Any
 
 from lineage.index.output_index import Index
 from lineage.store.rows import shard_source
-from pipeline.report.data import (
-    Funnel,
-    FunnelRow,
-    StepSpeed,
-)
-from pipeline.results.run_summary import (
-    RunSummary,
-)
+from pipeline.report.data import Funnel, FunnelRow, StepSpeed
+from pipeline.results.run_summary import RunSummary
 
 ALL_SOURCES = "all sources"
 _PLACE = "source, warc_file, warc_offset"
@@ -140,8 +134,8 @@ def _funnel_of(
 
 
 def _joined(funnels: Sequence[Funnel]) -> Funnel:
-    """The funnel of all sources together. A line is the sum over the sources that have the stage, so that
-    what one line lets out need not be what the next takes in."""
+    """The funnel of all sources together. A line is the sum over the sources that have the stage, so the
+    output of one line may differ from the input of the next."""
     by_stage = [{step.stage: step for step in funnel.steps} for funnel in funnels]
     rows = []
     for stage in _merged([[step.stage for step in funnel.steps] for funnel in funnels]):

@@ -19,7 +19,7 @@ from trainer.provenance.facts import refuse_no_run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeCertificate:
-    """A certificate: what stands in it, what it is of, and where its page lies if it was written."""
+    """A certificate: its row, the run it certifies, and the path of its page if one was written."""
 
     row: CertificateRow
     certified: CertifiedCheckpoint

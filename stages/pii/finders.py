@@ -49,7 +49,7 @@ _SSN = linear(rb"\d{3}-\d{2}-\d{4}")
 
 def find_emails(data: bytes) -> Iterator[Span]:
     """Mail addresses (dot-atoms of RFC 5322 at a host name; they begin with a letter, a digit or `_`);
-    `icon@2x.png` is a file, and what stands in front of a URL's host behind a colon a password, also `{password}`."""
+    `icon@2x.png` is a file, and `:secret@` before a URL's host is a password, also `:{secret}@`."""
     if b"@" not in data:
         return
     for match in _EMAIL.finditer(data):

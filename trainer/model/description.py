@@ -85,7 +85,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Router:
+class RouterConfig:
     """How a token's experts are found and weighted. `score`: the softmax of all logits, their sigmoid, or the
     softmax of the chosen ones alone. `normalised`: the weights of the chosen are divided by their sum;
     `scale`: and multiplied by it. `bias`: the logits have a learned one. `corrected`: a bias which no gradient
@@ -113,7 +113,7 @@ class Experts:
     dense_layers: tuple[int, ...] = ()
     num_groups: int = 1
     top_groups: int = 1
-    router: Router = field(default_factory=Router)
+    router: RouterConfig = field(default_factory=RouterConfig)
     biases: bool = False
 
     def __post_init__(self) -> None:

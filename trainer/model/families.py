@@ -17,7 +17,7 @@ from trainer.model.description import (
     Llama3Scaling,
     ModelConfig,
     Rotary,
-    Router,
+    RouterConfig,
     YarnScaling,
 )
 from trainer.model.family_table import FAMILIES, HARMLESS, KEYS, NEEDED, NUMBER, SIZE, TRUTH, Family
@@ -32,7 +32,7 @@ _NULLS: Final = frozenset({
     "num_key_value_heads", "sliding_window", "q_lora_rank", "attn_logit_softcapping", "final_logit_softcapping",
 })  # fmt: skip
 """Keys for which null is another value than what their class has by default."""
-_NESTED: Final = {"gate": Gate, "experts": Experts, "router": Router, "latent": LatentAttention}
+_NESTED: Final = {"gate": Gate, "experts": Experts, "router": RouterConfig, "latent": LatentAttention}
 _SCALINGS: Final = {"linear": LinearScaling, "llama3": Llama3Scaling, "yarn": YarnScaling}
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainer.model.owners import Exchange, Matrix, Region, local_part, pieces_of, shared, within
+from trainer.model.owners import Matrix, MatrixExchange, Region, local_part, pieces_of, shared, within
 from trainer.recipe_tables.optimizer import MuonTable
 
 Triples = tuple[tuple[float, float, float], ...]
@@ -91,7 +91,7 @@ class Muon:
             mine = [Matrix(parameter=number, block=block, pieces=pieces) for block in member.blocks()]
             matrices += mine
             self._factors.append(_factors(mine, rank, table))
-        self._exchange = Exchange(matrices, group)
+        self._exchange = MatrixExchange(matrices, group)
 
     @torch.no_grad()
     def prepare(self) -> None:

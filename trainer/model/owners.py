@@ -46,7 +46,7 @@ class _Transfer(NamedTuple):
     part: Region
 
 
-class Exchange:
+class MatrixExchange:
     """The way of matrices to their owners and back. Every rank of `group`, which share the matrices, makes it
     with equal ones; None: this rank has all of them alone."""
 

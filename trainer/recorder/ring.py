@@ -89,7 +89,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedStep:
+class StepTimes:
     """Seconds of own work and of waiting in each of the seven phases of a step."""
 
     step: int
@@ -103,7 +103,7 @@ class RingContent:
 
     header: RingHeader
     operations: tuple[Operation, ...]
-    steps: tuple[RecordedStep, ...]
+    steps: tuple[StepTimes, ...]
 
 
 def ring_bytes(num_operations: int, num_steps: int) -> int:
@@ -183,7 +183,7 @@ def read_ring(data: bytes) -> RingContent:
         header=header,
         operations=tuple(sorted(operations, key=lambda each: each.number)),
         steps=tuple(
-            RecordedStep(step=row[1], own=row[2 : 2 + _NUM_PHASES], waiting=row[2 + _NUM_PHASES :])
+            StepTimes(step=row[1], own=row[2 : 2 + _NUM_PHASES], waiting=row[2 + _NUM_PHASES :])
             for row in steps
         ),
     )

@@ -91,7 +91,7 @@ def find_field(element: Element, name: str) -> tuple[Any, Keys, bool]:
     return value, keys, False
 
 
-class Budget:
+class ElementBudget:
     """Bytes of a row's other fields that its elements may repeat."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Budget:
         return True
 
 
-def elements_of(element: Element, fields: RowFields, budget: Budget) -> Iterator[Element]:
+def elements_of(element: Element, fields: RowFields, budget: ElementBudget) -> Iterator[Element]:
     """The row once for each element of the lists that its text lies in. BadRowError if one of them is
     none."""
     value, keys, is_list = find_field(element, fields.text)

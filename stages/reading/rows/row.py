@@ -27,8 +27,8 @@ from stages.reading.rows.elements import (
     ID,
     LIST,
     URL,
-    Budget,
     Element,
+    ElementBudget,
     LongText,
     elements_of,
     find_field,
@@ -75,7 +75,7 @@ def documents_from_row(
 def _documents_of_elements(
     row: Mapping[str, Any], number: int, place: Place, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | UnreadableError]:
-    for element in elements_of(Element(row), options.fields, Budget()):
+    for element in elements_of(Element(row), options.fields, ElementBudget()):
         found: Document | UnreadableError
         try:
             with unreadable_for_any_error():
@@ -228,7 +228,7 @@ def fields_lacked(row: Mapping[str, Any], fields: RowFields) -> set[str] | None:
     None for a row that cannot tell, as one whose text lies in an empty list."""
     named = {key: name for key, name in keys_of(fields).items() if name is not None}
     try:
-        elements = list(islice(elements_of(Element(row), fields, Budget()), _LOOKED_AT_ELEMENTS))
+        elements = list(islice(elements_of(Element(row), fields, ElementBudget()), _LOOKED_AT_ELEMENTS))
     except BadRowError:
         return None  # its reading says so
     if not elements:

@@ -311,7 +311,7 @@ class _StoredFile:
 
     def read(self, size: int, /) -> bytes:
         data = self._stream.read(size)
-        # Damage is read twice, and a checksum takes each byte once: only what lies behind `reached` is added.
+        # Damage is read twice, and a checksum takes each byte once: only bytes after `reached` are added.
         is_new = self.reached - self._at
         if 0 <= is_new < len(data):
             self.crc = isal_zlib.crc32(data[is_new:], self.crc)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.recorder.ring import CallSite, Operation, RecordedStep, RingContent, RingHeader, runs_of
+from trainer.recorder.ring import CallSite, Operation, RingContent, RingHeader, StepTimes, runs_of
 
 WORLD = 4
 
@@ -26,7 +26,7 @@ def ring(
     steps: Sequence[Sequence[Asked]],
     *,
     is_open: bool = False,
-    times: Sequence[RecordedStep] = (),
+    times: Sequence[StepTimes] = (),
     node: str = "",
 ) -> RingContent:
     """The ring of a rank that has asked for these in each step; in the last one it still is if `is_open`."""
@@ -76,8 +76,8 @@ def ring(
     return RingContent(header=header, operations=tuple(operations), steps=tuple(times))
 
 
-def times(step: int, forward: float, waiting: float = 0.1) -> RecordedStep:
+def times(step: int, forward: float, waiting: float = 0.1) -> StepTimes:
     """A step in which forward took so much own work."""
-    return RecordedStep(
+    return StepTimes(
         step=step, own=(0.0, forward, 0.01, 0.2, 0.02, 0.05, 0.0), waiting=(0.0, waiting) + (0.0,) * 5
     )

@@ -33,7 +33,7 @@ from tests.support.training.transformers_models import (
 )
 from trainer.model import attention, experts, feed_forward, norms, self_attention
 from trainer.model.attention import BandedMask, Scoring, capped
-from trainer.model.description import ModelConfig, NormKind, Rotary, Router
+from trainer.model.description import ModelConfig, NormKind, Rotary, RouterConfig
 from trainer.model.norms import norm
 
 
@@ -69,7 +69,7 @@ def changed(**fields: Any) -> Callable[[ModelConfig], ModelConfig]:
 def with_router(**fields: Any) -> Callable[[ModelConfig], ModelConfig]:
     def change(config: ModelConfig) -> ModelConfig:
         assert config.experts is not None
-        router: Router = dataclasses.replace(config.experts.router, **fields)
+        router: RouterConfig = dataclasses.replace(config.experts.router, **fields)
         return dataclasses.replace(config, experts=dataclasses.replace(config.experts, router=router))
 
     return change
