@@ -40,6 +40,7 @@ from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
+from trainer.recipe_tables.parallelism import ExpertsTable, Float8Table
 from trainer.recovery.rollbacks import pending_rollback
 from trainer.run.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports
@@ -88,7 +89,15 @@ def check_run(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[s
     order = make_order(recipe, corpus)
     _check_newest(recipe, config, order)
     _check_room(recipe, config)
-    return [*first, *_epochs(order, recipe.train.steps)]
+    return [*first, *_unread_tables(recipe.train, config), *_epochs(order, recipe.train.steps)]
+
+
+def _unread_tables(table: TrainTable, config: ModelConfig) -> Iterator[str]:
+    """Tables that this run does not read. They may stay in the recipe, for a call with another model or dtype."""
+    if config.experts is None and table.experts != ExpertsTable():
+        yield "[train.experts] has no effect: the model has no experts"
+    if table.dtype != "float8" and table.float8 != Float8Table():
+        yield f'[train.float8] has no effect: train.dtype = "{table.dtype}"'
 
 
 def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:

@@ -3,6 +3,7 @@ request."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.support.processes.forked import said
 from tests.support.training.training_runs import Run
 from trainer.model.sizes import model_config
 from trainer.planning.gpus import mfu
+from trainer.recipe_tables.parallelism import ExpertsTable, Float8Table
 from trainer.run.preflight import check_run
 from trainer.telemetry.phases import PHASES
 
@@ -46,6 +48,18 @@ def test_the_epochs_that_each_source_will_see_are_told_at_the_start(run: Run) ->
         trained = num_sequences - round(num_sequences * 0.1)
         epochs = sum(row["source"] == source for row in fed) / trained
         assert f"source {source}: {epochs:.2f} epochs in 22 steps" in check_run(run.recipe())
+
+
+def test_a_table_that_the_run_does_not_read_is_told_at_the_start(run: Run) -> None:
+    recipe = run.recipe()
+    tables = {"experts": ExpertsTable(bias_rate=0.1), "float8": Float8Table(emulate=True)}
+    changed = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, **tables))
+    told = {line for line in check_run(changed) if "has no effect" in line}
+    assert told == {
+        "[train.experts] has no effect: the model has no experts",
+        f'[train.float8] has no effect: train.dtype = "{recipe.train.dtype}"',
+    }
+    assert not [line for line in check_run(recipe) if "has no effect" in line]
 
 
 def test_every_step_tells_its_phases_its_wait_for_data_and_the_checkpoints_age(run: Run) -> None:
