@@ -41,7 +41,7 @@ from trainer.checkpoint.store import (
     publish_complete,
 )
 from trainer.checkpoint.writer import PROCESS_FROM_BYTES, StagingMemory, WriterProcess, local_folder
-from trainer.model.optimizer import Optimizer
+from trainer.optim.optimizer import Optimizer
 from trainer.options import CheckpointTable
 
 WEIGHTS: Final = "weights."

@@ -33,10 +33,10 @@ from trainer.feed.loading import open_feed
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
-from trainer.model.learning_rate import learning_rate
-from trainer.model.optimizer import Optimizer
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import model_config
+from trainer.optim.learning_rate import learning_rate
+from trainer.optim.optimizer import Optimizer
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model

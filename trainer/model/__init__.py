@@ -1,1 +1,1 @@
-"""The model: sizes → transformer, attention; optimizer → muon, owners."""
+"""The model: sizes → description → transformer, attention, experts."""

@@ -35,9 +35,9 @@ from trainer.data.dataset import IGNORED
 from trainer.model.attention import Kernel, document_masks, kernel_for
 from trainer.model.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
-from trainer.model.optimizer import clip_gradients
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.transformer import CausalLM, Layer, LayerSpan
+from trainer.optim.optimizer import clip_gradients
 from trainer.parallel.context import ContextOptions, share_rows
 from trainer.parallel.float8 import convert_to_float8
 from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes

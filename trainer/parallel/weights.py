@@ -11,9 +11,9 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.model.description import ModelConfig
-from trainer.model.owners import local_part
 from trainer.model.rows import DeviceRows
 from trainer.model.transformer import CausalLM, initial_weight
+from trainer.optim.owners import local_part
 
 if TYPE_CHECKING:
     from trainer.parallel.mesh import ParallelModel

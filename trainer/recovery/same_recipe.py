@@ -14,7 +14,7 @@ from lineage.recipe import RecipeError, as_plain, differing, shown_value
 from lineage.storage.folder import Folder
 from trainer.attempts import attempts
 from trainer.checkpoint.store import Position, complete_checkpoints, newest_with_files, read_position, up_to
-from trainer.model.learning_rate import learning_rate
+from trainer.optim.learning_rate import learning_rate
 from trainer.options import TrainRecipe
 from trainer.provenance.setup import absolute_places, read_recipe
 from trainer.recovery.repeats import OnRepeat, SkipCounter

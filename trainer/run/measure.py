@@ -19,8 +19,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hoo
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer.model.optimizer import Optimizer
 from trainer.model.rows import DeviceRows
+from trainer.optim.optimizer import Optimizer
 from trainer.options import TrainRecipe
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import parallelise_model

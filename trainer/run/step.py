@@ -16,9 +16,9 @@ from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
 from trainer.model.experts import Routing, load_figures
-from trainer.model.learning_rate import learning_rate
-from trainer.model.optimizer import Optimizer
 from trainer.model.rows import DeviceRows, MicroBatch
+from trainer.optim.learning_rate import learning_rate
+from trainer.optim.optimizer import Optimizer
 from trainer.parallel.mesh import ClippedNorms, ParallelModel
 from trainer.recipe_tables.optimizer import OptimizerTable
 from trainer.recorder.operations import Operations

@@ -23,8 +23,8 @@ from trainer.attempts import AttemptEnd, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
 from trainer.feed.feed import Feed
 from trainer.model.description import ModelConfig
-from trainer.model.roles import check_groups
 from trainer.model.sizes import model_config
+from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8

@@ -27,10 +27,10 @@ from trainer.data.dataset import IGNORED, Batch, Dataset, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.attention import document_masks
 from trainer.model.description import ModelConfig
-from trainer.model.learning_rate import learning_rate
-from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
 from trainer.model.transformer import CausalLM, initial_weight
+from trainer.optim.learning_rate import learning_rate
+from trainer.optim.optimizer import Optimizer
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
 from trainer.parallel.layout import ParallelLayout

@@ -46,8 +46,8 @@ from trainer.feed.feed import Feed, FeedSource
 from trainer.model import context as attention_module
 from trainer.model.attention import Kernel
 from trainer.model.description import ModelConfig
-from trainer.model.optimizer import Optimizer
 from trainer.model.rows import DeviceRows
+from trainer.optim.optimizer import Optimizer
 from trainer.parallel import mesh as mesh_module
 from trainer.parallel.context import ContextOptions, ContextShare
 from trainer.parallel.layout import ParallelLayout

@@ -42,9 +42,9 @@ from trainer.model import experts as experts_module
 from trainer.model.attention import document_masks
 from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import WholeRows
-from trainer.model.learning_rate import learning_rate
 from trainer.model.sizes import model_config
 from trainer.model.transformer import CausalLM, initial_weight
+from trainer.optim.learning_rate import learning_rate
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.parallel.weights import initialise

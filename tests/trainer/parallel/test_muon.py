@@ -31,8 +31,8 @@ from tests.support.training.layouts import (
 )
 from trainer.data.dataset import Slice
 from trainer.model.description import LatentAttention, ModelConfig
-from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
+from trainer.optim.optimizer import Optimizer
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import parallelise_model
 from trainer.parallel.weights import assign, initialise

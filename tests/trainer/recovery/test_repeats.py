@@ -17,7 +17,7 @@ from tests.support.training.training_runs import Run
 from trainer.attempts import attempts
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import read_position
-from trainer.model.learning_rate import learning_rate
+from trainer.optim.learning_rate import learning_rate
 from trainer.recipe_tables.optimizer import OptimizerTable
 from trainer.recovery.repeated import left_out
 from trainer.recovery.repeats import (

@@ -36,7 +36,7 @@ from tests.support.training.training_runs import Run
 from trainer.attempts import attempts
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import WeightsDigest
-from trainer.model.optimizer import MATRICES
+from trainer.optim.optimizer import MATRICES
 from trainer.recovery.forget import forget
 
 MUON: Mapping[str, Any] = {

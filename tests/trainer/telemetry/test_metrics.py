@@ -15,8 +15,8 @@ import torch
 
 from lineage.storage.folder import Folder, StorageError
 from trainer.data.figures import ReadFigures, load_figures
-from trainer.model.learning_rate import learning_rate
 from trainer.model.sizes import model_config
+from trainer.optim.learning_rate import learning_rate
 from trainer.planning.gpus import GPUS, mfu, peak_of_device
 from trainer.processes.watchdog import RankProgress, diagnose
 from trainer.recipe_tables.optimizer import OptimizerTable

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from lineage.recipe import RecipeError, parse_table
 from trainer.model.description import LatentAttention
-from trainer.model.muon import orthogonalised
-from trainer.model.optimizer import Optimizer
-from trainer.model.owners import Matrix, owners_of
-from trainer.model.roles import ROLES, check_groups, role_of
+from trainer.optim.muon import orthogonalised
+from trainer.optim.optimizer import Optimizer
+from trainer.optim.owners import Matrix, owners_of
+from trainer.optim.roles import ROLES, check_groups, role_of
 from trainer.recipe_tables.optimizer import MuonTable, OptimizerGroup, OptimizerTable
 
 LAYER = "model.layers.0"

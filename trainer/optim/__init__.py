@@ -1,0 +1,1 @@
+"""What brings gradients into weights: optimizer → muon → owners; roles of parameters; the learning rate."""
