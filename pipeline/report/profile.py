@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from pipeline.report.render import escaping
 
 if TYPE_CHECKING:
-    from trainer.profiles.gaps import Cause
-    from trainer.profiles.profile import Profile
+    from trainer.evidence.profiles.gaps import Cause
+    from trainer.evidence.profiles.profile import Profile
 
 COLLECTIVE_HEAD: Final = (
     "collective", "number a rank", "MB sent a rank", "seconds", "hidden", "exposed", "of it waiting for a rank",
@@ -25,9 +26,8 @@ RANK_HEAD: Final = (
 
 def render_profile(found: Profile) -> str:
     """The page. What stands in it is escaped."""
-    from pipeline.report import profile as words
-
-    return escaping("pipeline.report", ".").get_template("profile.html").render(found=found, words=words)
+    template = escaping("pipeline.report", ".").get_template("profile.html")
+    return template.render(found=found, words=sys.modules[__name__])
 
 
 def heading(found: Profile) -> str:
@@ -41,7 +41,11 @@ def span(found: Profile) -> str:
     """Which time the figures are of."""
     if found.num_steps is None:
         return "The whole trace"
-    last = "" if found.first_step is None else f", steps {found.first_step} to {found.first_step + found.num_steps - 1}"
+    last = (
+        ""
+        if found.first_step is None
+        else f", steps {found.first_step} to {found.first_step + found.num_steps - 1}"
+    )
     return f"A step, the mean of {found.num_steps:,}{last}"
 
 
@@ -50,25 +54,34 @@ def expected_head(found: Profile) -> str:
     return "expected" if found.expected is None else f"expected on {found.expected.device}"
 
 
-def time_rows(found: Profile) -> Iterator[tuple[str, str, str]]:
+def time_rows(found: Profile) -> Iterator[tuple[str, ...]]:
     """Where a step's time goes, measured and expected."""
     plan = found.expected
+    expected: dict[str, float | None] = {}
+    if plan is not None:
+        expected = {
+            "whole": plan.step_seconds,
+            "computing": plan.computing,
+            "communication": plan.communication,
+            "  hidden behind computing": max(0.0, plan.communication - plan.exposed),
+            "  exposed": plan.exposed,
+            "idle": plan.idle,
+        }
     waiting = None if any(rank.waiting is None for rank in found.ranks) else found.mean("waiting")
-    hidden = None if plan is None else max(0.0, plan.communication - plan.exposed)
-    share = found.hidden_share
     rows = (
-        ("whole", found.mean("seconds"), plan and plan.step_seconds),
-        ("computing", found.mean("computing"), plan and plan.computing),
-        ("communication", found.mean("communication"), plan and plan.communication),
-        ("  hidden behind computing", found.mean("hidden"), hidden),
-        ("  exposed", found.mean("exposed"), plan and plan.exposed),
-        ("    of it waiting for a later rank", waiting, None),
-        ("copying", found.mean("copying"), None),
-        ("idle", found.mean("idle"), plan and plan.idle),
+        ("whole", found.mean("seconds")),
+        ("computing", found.mean("computing")),
+        ("communication", found.mean("communication")),
+        ("  hidden behind computing", found.mean("hidden")),
+        ("  exposed", found.mean("exposed")),
+        ("    of it waiting for a later rank", waiting),
+        ("copying", found.mean("copying")),
+        ("idle", found.mean("idle")),
     )
-    for name, measured, expected in rows:
-        yield name, _seconds(measured), _seconds(expected)
-    yield "share of communication that is hidden", _percent(share), _percent(plan and plan.hidden_share)
+    for name, measured in rows:
+        yield name, _seconds(measured), _seconds(expected.get(name))
+    share = None if plan is None else plan.hidden_share
+    yield "share of communication that is hidden", _percent(found.hidden_share), _percent(share)
 
 
 def collective_rows(found: Profile) -> Iterator[tuple[str, ...]]:
@@ -89,7 +102,12 @@ def collective_rows(found: Profile) -> Iterator[tuple[str, ...]]:
 def traffic_rows(found: Profile) -> Iterator[tuple[str, ...]]:
     """What the plan expects to be sent."""
     for kind in found.expected.traffic if found.expected else ():
-        yield f"{kind.axis}: {kind.what}", f"{kind.num:,.0f}", _megabytes(kind.num_bytes, 1), _seconds(kind.seconds)
+        yield (
+            f"{kind.axis}: {kind.what}",
+            f"{kind.num:,.0f}",
+            _megabytes(kind.num_bytes, 1),
+            _seconds(kind.seconds),
+        )
 
 
 def kernel_rows(found: Profile) -> Iterator[tuple[str, ...]]:
@@ -109,7 +127,7 @@ def kernel_rows(found: Profile) -> Iterator[tuple[str, ...]]:
 
 def gap_rows(found: Profile, most: int) -> Iterator[tuple[str, ...]]:
     """Idle time by cause, the longest first; of a step, the sum of ranks."""
-    from trainer.profiles.gaps import CAUSES, CPU_CAUSES
+    from trainer.evidence.profiles.gaps import CAUSES, CPU_CAUSES
 
     steps = found.num_steps or 1
     causes = CPU_CAUSES if found.device == "CPU" else CAUSES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ class Profiler:
         self._name = trace_name(rank, attempt)
         self._running: profile | None = None
         self._first = self._last = 0
-        self._phase: record_function | None = None
+        self._phase: ExitStack | None = None
 
     def before(self, step: int) -> None:
         """Begin to record where `step` is one of the steps."""
@@ -38,8 +39,8 @@ class Profiler:
         """The step has come to `where`: a phase is a stretch of the trace, until the next one begins."""
         if self._running is not None and where in PHASES:
             self._end_phase()
-            self._phase = record_function(where)
-            self._phase.__enter__()
+            self._phase = ExitStack()
+            self._phase.enter_context(record_function(where))
 
     def after(self, step: int) -> None:
         """Publish the trace where `step` was the last of the steps."""
@@ -64,5 +65,5 @@ class Profiler:
 
     def _end_phase(self) -> None:
         if self._phase is not None:
-            phase, self._phase = self._phase, None
-            phase.__exit__(None, None, None)
+            self._phase.close()
+            self._phase = None

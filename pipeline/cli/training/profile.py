@@ -38,14 +38,16 @@ from pipeline.cli.printing import console, print_json, titled_table
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from trainer.profiles.profile import Profile
+    from trainer.evidence.profiles.profile import Profile
 
 _RANKS = 16
 _GAPS = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)")
+    parser.add_argument(
+        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
+    )
     parser.add_argument("--attempt", type=count, metavar="N", help="the attempt (the newest with a trace)")
     parser.add_argument(
         "--nsight", action="append", default=[], metavar="FILE.sqlite",
@@ -56,8 +58,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from trainer.profiles.rank_trace import TraceError
-    from trainer.profiles.reading import read_profile
+    from pipeline.training.profiled import read_profile
+    from trainer.evidence.profiles.rank_trace import TraceError
 
     if options.to is not None and not options.to.endswith(".html"):
         raise RecipeError(f"--to {options.to!r}: expected a name that ends in .html")
@@ -103,7 +105,9 @@ def _show(found: Profile) -> None:
 def _tables(found: Profile) -> Iterator[Any]:
     from pipeline.report import profile as words
 
-    table = titled_table(words.span(found), "seconds, the mean of ranks", "measured", words.expected_head(found))
+    table = titled_table(
+        words.span(found), "seconds, the mean of ranks", "measured", words.expected_head(found)
+    )
     for row in words.time_rows(found):
         table.add_row(*row)
     yield table

@@ -30,7 +30,9 @@ class GpuTrace:
     def kernel(self, name: str, start: float, end: float, launched: float, **arguments: Any) -> None:
         """A kernel, and the call that launched it."""
         number = len(self.events)
-        self._add("cuda_runtime", "cudaLaunchKernel", launched, launched + 1, tid=1, args={"correlation": number})
+        self._add(
+            "cuda_runtime", "cudaLaunchKernel", launched, launched + 1, tid=1, args={"correlation": number}
+        )
         self._add("kernel", name, start, end, tid=7, args={"correlation": number, "stream": 7, **arguments})
 
     def all_reduce(self, start: float, end: float, launched: float, elements: int = 1_000_000) -> None:
@@ -132,7 +134,9 @@ class NsightExport:
 
     def copy(self, start: float, end: float, launched: float, num_bytes: int) -> None:
         call = self.call("cudaMemcpyAsync_v3020", launched, launched + 1)
-        self._insert("CUPTI_ACTIVITY_KIND_MEMCPY", **self._on_device(start, end, call), bytes=num_bytes, copyKind=1)
+        self._insert(
+            "CUPTI_ACTIVITY_KIND_MEMCPY", **self._on_device(start, end, call), bytes=num_bytes, copyKind=1
+        )
 
     def call(self, name: str, start: float, end: float) -> int:
         self._calls += 1

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.training.traces import SQUARE, GpuTrace
-from trainer.planning.gpus import GPUS
-from trainer.profiles.profile import Profile, profile_of
-from trainer.profiles.rank_trace import RankTrace, TraceError
-from trainer.profiles.torch_trace import read_torch_trace
+from trainer.evidence.profiles.expected import Peaks
+from trainer.evidence.profiles.profile import Profile, profile_of
+from trainer.evidence.profiles.rank_trace import RankTrace, TraceError
+from trainer.evidence.profiles.torch_trace import read_torch_trace
+
+H200 = Peaks("H200", {"bfloat16": 989e12}, 4.8e12)
 
 
-def profile(traces: Sequence[RankTrace], gpu: str | None = "H200") -> Profile:
-    known = None if gpu is None else GPUS[gpu]
-    return profile_of(traces, known, None, output="run", attempt=1, tool="torch.profiler")
+def profile(traces: Sequence[RankTrace], peaks: Peaks | None = H200) -> Profile:
+    return profile_of(traces, peaks, None, output="run", attempt=1, tool="torch.profiler")
 
 
 def step(rank: int = 0, late: float = 0.0) -> GpuTrace:
@@ -112,6 +113,6 @@ def test_the_rank_that_comes_last_is_named_and_clocks_of_hosts_are_set_by_the_en
 
 def test_a_trace_in_gzip_is_read_and_what_is_none_is_told() -> None:
     assert read_torch_trace(gzip.compress(step().as_bytes()), 0).num_steps == 1
-    for wrong in (b"", b"{}", b"\x1f\x8bcut", b'{"traceEvents": 3}', b'{"traceEvents": []}', b'[1]'):
+    for wrong in (b"", b"{}", b"\x1f\x8bcut", b'{"traceEvents": 3}', b'{"traceEvents": []}', b"[1]"):
         with pytest.raises(TraceError):
             read_torch_trace(wrong, 0)

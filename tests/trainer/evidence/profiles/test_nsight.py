@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.cli.main import main
 from tests.support.training.traces import NsightExport
-from trainer.profiles.nsight import read_nsight
-from trainer.profiles.rank_trace import TraceError
+from trainer.evidence.profiles.nsight import read_nsight
+from trainer.evidence.profiles.rank_trace import TraceError
 
 
 def export(path: Path) -> Path:
@@ -38,14 +38,21 @@ def test_the_command_reads_an_export_that_lies_in_the_output(
     plain = json.loads(capsys.readouterr().out)
     (rank,) = plain["ranks"]
     assert (plain["tool"], plain["device"], rank["host_name"]) == ("Nsight Systems", "NVIDIA H200", "node")
-    assert [rank[part] for part in ("computing", "communication", "hidden", "exposed", "copying", "idle")] == (
-        pytest.approx([650e-6, 250e-6, 150e-6, 100e-6, 50e-6, 100e-6])
-    )
+    assert [
+        rank[part] for part in ("computing", "communication", "hidden", "exposed", "copying", "idle")
+    ] == (pytest.approx([650e-6, 250e-6, 150e-6, 100e-6, 50e-6, 100e-6]))
     (collective,) = plain["collectives"]
     assert (collective["name"], collective["hidden_share"]) == ("reduce-scatter", pytest.approx(0.6))
     (gap,) = rank["gaps"]
-    assert (gap["cause"], gap["phase"], gap["during"]) == ("synchronisation", "backward", "cudaDeviceSynchronize_v3020")
-    assert [kernel["name"] for kernel in plain["kernels"]] == ["void gemm<float>(float*)", "void adam<float>(float*)"]
+    assert (gap["cause"], gap["phase"], gap["during"]) == (
+        "synchronisation",
+        "backward",
+        "cudaDeviceSynchronize_v3020",
+    )
+    assert [kernel["name"] for kernel in plain["kernels"]] == [
+        "void gemm<float>(float*)",
+        "void adam<float>(float*)",
+    ]
 
 
 def test_exports_of_several_nodes_are_ranks_in_their_order(
@@ -60,13 +67,17 @@ def test_an_export_of_another_version_may_lack_tables_and_columns(tmp_path: Path
     with sqlite3.connect(tmp_path / "old.sqlite") as database:
         database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
         database.execute("INSERT INTO StringIds VALUES (1, 'gemm')")
-        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, demangledName INT)")
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, demangledName INT)"
+        )
         database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 5000, 0, 1)")
     (trace,) = read_nsight(tmp_path / "old.sqlite")
-    assert trace.computing.length == 4000 and trace.works[0].name == "gemm"
+    assert trace.activity.computing.length == 4000 and trace.activity.works[0].name == "gemm"
 
 
-def test_what_is_no_export_is_told_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_export_is_told_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "text.sqlite").write_text("no database, but long enough to have a header of its own: " * 20)
     sqlite3.connect(tmp_path / "empty.sqlite").close()
     for name in ("text", "empty"):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.profiles.intervals import Intervals, union
-from trainer.profiles.rank_trace import Message, RankTrace
+from trainer.evidence.profiles.intervals import Intervals, union
+from trainer.evidence.profiles.rank_trace import Message, RankTrace
 
 _Key = tuple[str, tuple[int, ...], str, int]
 
@@ -74,7 +74,7 @@ def _keyed(trace: RankTrace) -> dict[_Key, Message]:
     """Each collective by what all its ranks call it alike: name, ranks, group, and its number among those."""
     counts: dict[tuple[str, tuple[int, ...], str], int] = defaultdict(int)
     found: dict[_Key, Message] = {}
-    for message in sorted(trace.messages, key=lambda one: one.start):
+    for message in sorted(trace.activity.messages, key=lambda one: one.start):
         if message.members and message.name != "send, receive":
             kind = (message.name, message.members, message.group)
             found[(*kind, counts[kind])] = message
@@ -104,14 +104,14 @@ def _rank_waits(
     ends: np.ndarray[tuple[int], np.dtype[np.int64]],
     causes: Sequence[tuple[int, str]],
 ) -> RankWaits:
-    idle = (ends - starts) - trace.computing.within(starts, ends)
+    idle = (ends - starts) - trace.activity.computing.within(starts, ends)
     by_rank: dict[int, float] = defaultdict(float)
     by_name: dict[str, float] = defaultdict(float)
     for (rank, name), length in zip(causes, idle.tolist(), strict=True):
         by_rank[rank] += length / 1e9
         by_name[name] += length / 1e9
     return RankWaits(
-        exposed=union(starts, ends).minus(trace.computing),
+        exposed=union(starts, ends).minus(trace.activity.computing),
         by_rank=dict(sorted(by_rank.items(), key=lambda pair: -pair[1])),
         by_name=dict(by_name),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainer.profiles.intervals import Intervals
+from trainer.evidence.profiles.intervals import Intervals
 
 
 class TraceError(ValueError):
@@ -57,12 +57,25 @@ class Named(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankTrace:
-    """The steps of a trace: [begin, end) in nanoseconds since the epoch, all other times from `begin`.
+class Activity:
+    """What a device and its host did, times from the begin of the trace. `computing` is when at least one kernel
+    ran that is no communication, `copying` when the device copied memory. `host`: operations of the host by
+    thread; `waits`: its waits for the device."""
 
-    `computing` is when at least one kernel ran that is no communication, `copying` when the device copied
-    memory. `host`: operations of the host by thread; `waits`: its waits for the device. `num_steps`, `first_step`:
-    None where the trace does not say."""
+    computing: Intervals
+    copying: Intervals
+    works: Sequence[Work]
+    messages: Sequence[Message]
+    starts: Sequence[Started]
+    waits: Sequence[Named]
+    host: Mapping[str, Sequence[Named]]
+    on_gpu: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """The steps of a trace: [begin, end) in nanoseconds since the epoch. `num_steps`, `first_step`: None where the
+    trace does not say. `phases` of the steps, from `begin`."""
 
     rank: int
     host_name: str
@@ -71,12 +84,5 @@ class RankTrace:
     end: int
     first_step: int | None
     num_steps: int | None
-    computing: Intervals
-    copying: Intervals
-    works: Sequence[Work]
-    messages: Sequence[Message]
-    starts: Sequence[Started]
     phases: Sequence[Named]
-    waits: Sequence[Named]
-    host: dict[str, Sequence[Named]]
-    on_gpu: bool
+    activity: Activity

@@ -28,14 +28,16 @@ _ATTENTION: Final = (
 )  # fmt: skip
 
 _MOVERS: Final = frozenset(
-    "aten::" + name for name in (
-        "add add_ sub sub_ mul mul_ div div_ neg exp log pow sqrt rsqrt abs tanh sigmoid silu silu_backward gelu"
-        " gelu_backward tanh_backward where copy_ fill_ zero_ sum mean linalg_vector_norm _foreach_norm _softmax"
-        " _log_softmax _softmax_backward_data _log_softmax_backward_data nll_loss_forward nll_loss_backward cat"
-        " _fused_rms_norm _fused_rms_norm_backward native_layer_norm _foreach_mul_ _foreach_add_ _fused_adamw_"
-        " _foreach_copy_ lerp_ addcmul_ addcdiv_ clamp_min clamp_max maximum minimum"
-    ).split()
-)  # fmt: skip
+    f"aten::{name}"
+    for words in (
+        "add add_ sub sub_ mul mul_ div div_ neg exp log pow sqrt rsqrt abs tanh sigmoid silu silu_backward gelu",
+        "gelu_backward tanh_backward where copy_ fill_ zero_ sum mean linalg_vector_norm _foreach_norm _softmax",
+        "_log_softmax _softmax_backward_data _log_softmax_backward_data nll_loss_forward nll_loss_backward cat",
+        "_fused_rms_norm _fused_rms_norm_backward native_layer_norm _foreach_mul_ _foreach_add_ _fused_adamw_",
+        "_foreach_copy_ lerp_ addcmul_ addcdiv_ clamp_min clamp_max maximum minimum",
+    )
+    for name in words.split()
+)
 """Operators that read each number of their arguments; of others, as an embedding, the shapes do not tell."""
 _WRITERS: Final = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_copy_")
 """Operators in place that do not read what they write."""
@@ -57,7 +59,9 @@ class Shape(NamedTuple):
     def num_bytes(self) -> int:
         """Its bytes in memory, where what is repeated along a side of stride 0 lies once; of an unknown dtype
         four a number."""
-        repeated = math.prod(side for side, stride in zip(self.sides, self.strides, strict=False) if not stride)
+        repeated = math.prod(
+            side for side, stride in zip(self.sides, self.strides, strict=False) if not stride
+        )
         return self.numel // max(1, repeated) * ITEM_SIZES.get(self.dtype, 4)
 
 

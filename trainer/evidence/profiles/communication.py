@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from trainer.profiles.rank_trace import Message
-from trainer.profiles.work import ITEM_SIZES, tensors_of
+from trainer.evidence.profiles.rank_trace import Message
+from trainer.evidence.profiles.work import ITEM_SIZES, tensors_of
 
 _NAMES: Final = (
     ("reduce-scatter", re.compile(r"reduce_?scatter", re.IGNORECASE)),

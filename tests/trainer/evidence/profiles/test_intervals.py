@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from trainer.profiles.intervals import Intervals, union
+from trainer.evidence.profiles.intervals import Intervals, union
 
 LENGTH = 40
 

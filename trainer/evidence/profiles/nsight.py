@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from trainer.profiles.communication import message_of
-from trainer.profiles.intervals import union
-from trainer.profiles.rank_trace import Named, RankTrace, Started, TraceError, Work
+from trainer.evidence.profiles.communication import message_of
+from trainer.evidence.profiles.intervals import union
+from trainer.evidence.profiles.rank_trace import Activity, Named, RankTrace, Started, TraceError, Work
 from trainer.telemetry.phases import PHASES
 
 _PUSHED: Final = (59, 60)
@@ -49,7 +49,7 @@ def read_nsight(path: Path, first_rank: int = 0) -> list[RankTrace]:
 def _read(database: sqlite3.Connection, first_rank: int) -> list[RankTrace]:
     strings = dict(_rows(database, "StringIds", "id", "value"))
     kernels: dict[tuple[int, int], list[_Kernel]] = defaultdict(list)
-    columns = ("globalPid", "deviceId", "start", '"end"', "demangledName", "correlationId")
+    columns: tuple[str, ...] = ("globalPid", "deviceId", "start", '"end"', "demangledName", "correlationId")
     for process, device, start, end, name, call in _rows(database, "CUPTI_ACTIVITY_KIND_KERNEL", *columns):
         kernels[process or 0, device or 0].append(_Kernel(start, end, strings.get(name, str(name)), call))
     if not kernels:
@@ -136,19 +136,21 @@ def _trace(
         end=epoch + end,
         first_step=None,
         num_steps=None,
-        computing=union([one.start - begin for one in computing], [one.end - begin for one in computing]),
-        copying=union([one.start - begin for one in copies], [one.end - begin for one in copies]),
-        works=[Work(one.name, "", one.end - one.start, None, None, "") for one in computing],
-        messages=messages,
-        starts=sorted(_started(one, calls, begin) for one in [*kernels, *copies]),
         phases=[_shifted(one, begin) for one in phases],
-        waits=[
-            Named(call.start - begin, call.end - begin, call.name)
-            for call in calls.values()
-            if "Synchronize" in call.name
-        ],
-        host=dict(host),
-        on_gpu=True,
+        activity=Activity(
+            computing=union([one.start - begin for one in computing], [one.end - begin for one in computing]),
+            copying=union([one.start - begin for one in copies], [one.end - begin for one in copies]),
+            works=[Work(one.name, "", one.end - one.start, None, None, "") for one in computing],
+            messages=messages,
+            starts=sorted(_started(one, calls, begin) for one in [*kernels, *copies]),
+            waits=[
+                Named(call.start - begin, call.end - begin, call.name)
+                for call in calls.values()
+                if "Synchronize" in call.name
+            ],
+            host=dict(host),
+            on_gpu=True,
+        ),
     )
 
 

@@ -8,10 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from trainer.profiles.communication import Launch, launches_of, message_of, with_launches
-from trainer.profiles.intervals import union
-from trainer.profiles.rank_trace import Message, Named, RankTrace, Started, TraceError, Work
-from trainer.profiles.work import UNKNOWN, cost_of
+from trainer.evidence.profiles.communication import Launch, launches_of, message_of, with_launches
+from trainer.evidence.profiles.intervals import union
+from trainer.evidence.profiles.rank_trace import (
+    Activity,
+    Message,
+    Named,
+    RankTrace,
+    Started,
+    TraceError,
+    Work,
+)
+from trainer.evidence.profiles.work import UNKNOWN, cost_of
 from trainer.telemetry.phases import PHASES
 from trainer.telemetry.trace_file import STEPS_KEY
 
@@ -64,9 +72,8 @@ def read_torch_trace(data: bytes, rank: int) -> RankTrace:
         end=base + end,
         first_step=steps[0],
         num_steps=steps[1],
-        on_gpu=bool(kernels),
         phases=[Named(one.start - begin, one.end - begin, one.name) for one in phases],
-        **read,
+        activity=read,
     )
 
 
@@ -87,7 +94,7 @@ def _events(rows: Iterable[dict[str, Any]]) -> Iterator[_Event]:
             yield _Event(start, end, row["name"], row.get("cat", ""), thread, row.get("args") or {})
 
 
-def _of_gpu(events: Sequence[_Event], groups: dict[str, list[int]]) -> dict[str, Any]:
+def _of_gpu(events: Sequence[_Event], groups: dict[str, list[int]]) -> Activity:
     """Kernels carry the operator that started them ("External id") and the call that launched them
     ("correlation")."""
     operators = {
@@ -116,19 +123,20 @@ def _of_gpu(events: Sequence[_Event], groups: dict[str, list[int]]) -> dict[str,
             messages.append(message)
         else:
             computing.append(event)
-    return {
-        "computing": union([one.start for one in computing], [one.end for one in computing]),
-        "copying": union([one.start for one in copying], [one.end for one in copying]),
-        "works": list(_kernel_works(computing, operators)),
-        "messages": messages,
-        "starts": sorted(starts),
-        "waits": [
+    return Activity(
+        computing=union([one.start for one in computing], [one.end for one in computing]),
+        copying=union([one.start for one in copying], [one.end for one in copying]),
+        works=list(_kernel_works(computing, operators)),
+        messages=messages,
+        starts=sorted(starts),
+        waits=[
             Named(event.start, event.end, event.name)
             for event in events
             if event.kind in ("cuda_runtime", "cuda_driver") and "Synchronize" in event.name
         ],
-        "host": _by_thread(events),
-    }
+        host=_by_thread(events),
+        on_gpu=True,
+    )
 
 
 def _kernel_works(kernels: Sequence[_Event], operators: dict[Any, _Event]) -> Iterator[Work]:
@@ -156,7 +164,7 @@ def _by_thread(events: Sequence[_Event]) -> dict[str, Sequence[Named]]:
     return dict(found)
 
 
-def _of_cpu(events: Sequence[_Event], groups: dict[str, list[int]]) -> dict[str, Any]:
+def _of_cpu(events: Sequence[_Event], groups: dict[str, list[int]]) -> Activity:
     """An operator computes as long as no other runs inside it; gloo's own threads carry out collectives, each
     an annotation "gloo:…", and what is copied inside of one belongs to it."""
     threads: dict[str, list[_Event]] = defaultdict(list)
@@ -175,26 +183,27 @@ def _of_cpu(events: Sequence[_Event], groups: dict[str, list[int]]) -> dict[str,
             name = _COMPILED if event.name.startswith(_COMPILED) else event.name
             works.append(Work(name, event.name, duration, *cost))
     launches = launches_of(
-        Launch(event.start, event.name, event.arguments) for event in events if event.name.startswith("c10d::")
+        Launch(event.start, event.name, event.arguments)
+        for event in events
+        if event.name.startswith("c10d::")
     )
     sent = [event for event in events if event.name.startswith("gloo:")]
     computing = union(starts, ends)
-    return {
-        "computing": computing,
-        "copying": union([], []),
-        "works": works,
-        "messages": with_launches(
+    return Activity(
+        computing=computing,
+        copying=union([], []),
+        works=works,
+        messages=with_launches(
             [Launch(event.start, event.name, event.arguments) for event in sent],
             [event.end for event in sent],
             launches,
             groups,
         ),
-        "starts": [
-            Started(int(start), int(start), "") for start in computing.bounds_N2[:, 0]
-        ],
-        "waits": [],
-        "host": _by_thread(events),
-    }
+        starts=[Started(int(start), int(start), "") for start in computing.bounds_N2[:, 0]],
+        waits=[],
+        host=_by_thread(events),
+        on_gpu=False,
+    )
 
 
 def _own_times(events: Sequence[_Event]) -> Iterator[tuple[_Event, list[tuple[int, int]]]]:

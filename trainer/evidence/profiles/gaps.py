@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer.profiles.intervals import Intervals
-from trainer.profiles.rank_trace import Named, RankTrace
+from trainer.evidence.profiles.intervals import Intervals
+from trainer.evidence.profiles.rank_trace import Named, RankTrace
 
 Cause = Literal["data loading", "synchronisation", "host", "dependency", "end", "unknown"]
 CAUSES: dict[Cause, str] = {
@@ -42,25 +42,21 @@ class Gap:
 
 def gaps_of(trace: RankTrace, idle: Intervals) -> list[Gap]:
     """The idle stretches of a rank, by cause, the longest first."""
-    starts = [one.start for one in trace.starts]
+    starts = [one.start for one in trace.activity.starts]
     phases = sorted(trace.phases)
-    waits = sorted(trace.waits)
+    waits = sorted(trace.activity.waits)
     found: dict[tuple[Cause, str, str], list[int]] = defaultdict(list)
     asked: list[tuple[str, int, int, Cause]] = []
     for begin, end in idle.bounds_N2.tolist():
         next_start = bisect.bisect_left(starts, end)
         thread, cause = "", _cause(trace, begin, end, next_start, waits)
         if next_start < len(starts):
-            thread = trace.starts[next_start].thread
+            thread = trace.activity.starts[next_start].thread
         asked.append((thread, begin, end, cause))
     doing = _doing(trace, [(thread, (begin + end) // 2) for thread, begin, end, _ in asked])
     for (_, begin, end, cause), during in zip(asked, doing, strict=True):
         phase = _at(phases, (begin + end) // 2)
-        if cause in ("host", "synchronisation") and phase == "data loading":
-            cause = "data loading"
-        if cause == "host" and not trace.on_gpu and "wait" in during.lower():
-            cause = "synchronisation"
-        found[cause, phase, during].append(end - begin)
+        found[_of_host(cause, phase, during, on_gpu=trace.activity.on_gpu), phase, during].append(end - begin)
     gaps = [
         Gap(cause=cause, phase=phase, during=during, seconds=sum(own) / 1e9, num=len(own))
         for (cause, phase, during), own in found.items()
@@ -69,9 +65,9 @@ def gaps_of(trace: RankTrace, idle: Intervals) -> list[Gap]:
 
 
 def _cause(trace: RankTrace, begin: int, end: int, next_start: int, waits: Sequence[Named]) -> Cause:
-    if next_start == len(trace.starts):
+    if next_start == len(trace.activity.starts):
         return "end"
-    launched = trace.starts[next_start].launched
+    launched = trace.activity.starts[next_start].launched
     if launched is None:
         return "unknown"
     if launched < begin:
@@ -87,6 +83,15 @@ def _cause(trace: RankTrace, begin: int, end: int, next_start: int, waits: Seque
     return "host"
 
 
+def _of_host(cause: Cause, phase: str, during: str, *, on_gpu: bool) -> Cause:
+    """The cause, where it is the host's: what the host was about tells more."""
+    if cause in ("host", "synchronisation") and phase == "data loading":
+        return "data loading"
+    if cause == "host" and not on_gpu and "wait" in during.lower():
+        return "synchronisation"
+    return cause
+
+
 def _at(named: Sequence[Named], time: int) -> str:
     """The name of the stretch that holds a time."""
     place = bisect.bisect_right(named, (time, 1 << 62, "")) - 1
@@ -96,12 +101,12 @@ def _at(named: Sequence[Named], time: int) -> str:
 def _doing(trace: RankTrace, questions: Sequence[tuple[str, int]]) -> Iterator[str]:
     """The innermost operation of the host at each (thread, time); thread "" is the one with the most
     operations."""
-    busiest = max(trace.host, key=lambda thread: len(trace.host[thread]), default="")
+    busiest = max(trace.activity.host, key=lambda thread: len(trace.activity.host[thread]), default="")
     by_thread: dict[str, list[int]] = defaultdict(list)
     for thread, time in questions:
         by_thread[thread or busiest].append(time)
     answers = {
-        thread: dict(zip(times, _innermost(trace.host.get(thread, ()), times), strict=True))
+        thread: dict(zip(times, _innermost(trace.activity.host.get(thread, ()), times), strict=True))
         for thread, times in ((thread, sorted(set(times))) for thread, times in by_thread.items())
     }
     for thread, time in questions:

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trainer.planning.gpus import Gpu
-from trainer.profiles.expected import Expected
-from trainer.profiles.gaps import Gap, gaps_of
-from trainer.profiles.intervals import Intervals, union
-from trainer.profiles.late import Waits, waits_of
-from trainer.profiles.rank_trace import Message, RankTrace, Work
-from trainer.profiles.work import SHORT
+from trainer.evidence.profiles.expected import Expected, Peaks
+from trainer.evidence.profiles.gaps import Gap, gaps_of
+from trainer.evidence.profiles.intervals import Intervals, union
+from trainer.evidence.profiles.late import Waits, waits_of
+from trainer.evidence.profiles.rank_trace import Message, RankTrace, Work
+from trainer.evidence.profiles.work import SHORT
 
 NUM_KERNELS = 10
 """Kernels that are shown."""
@@ -112,7 +111,7 @@ class Profile:
 
 def profile_of(
     traces: Sequence[RankTrace],
-    gpu: Gpu | None,
+    peaks: Peaks | None,
     expected: Expected | None,
     *,
     output: str,
@@ -120,7 +119,7 @@ def profile_of(
     tool: str,
     notes: Sequence[str] = (),
 ) -> Profile:
-    """The profile of some ranks; `gpu`: whose peaks bound the kernels."""
+    """The profile of some ranks; `peaks` bound the kernels."""
     waits = waits_of(traces)
     steps = {trace.num_steps for trace in traces}
     firsts = {trace.first_step for trace in traces}
@@ -131,10 +130,10 @@ def profile_of(
         first_step=firsts.pop() if len(firsts) == 1 else None,
         num_steps=steps.pop() if len(steps) == 1 else None,
         device=" and ".join(sorted({trace.device for trace in traces})),
-        peaks=None if gpu is None else gpu.name,
+        peaks=None if peaks is None else peaks.device,
         ranks=[_rank_time(trace, waits) for trace in traces],
         collectives=_collectives(traces, waits),
-        kernels=_kernels(traces, gpu),
+        kernels=_kernels(traces, peaks),
         expected=expected,
         notes=notes,
     )
@@ -142,8 +141,8 @@ def profile_of(
 
 def _rank_time(trace: RankTrace, waits: Waits | None) -> RankTime:
     whole = union([0], [trace.end - trace.begin])
-    computing, copying = trace.computing.both(whole), trace.copying.both(whole)
-    communication = _union_of(trace.messages).both(whole)
+    computing, copying = trace.activity.computing.both(whole), trace.activity.copying.both(whole)
+    communication = _union_of(trace.activity.messages).both(whole)
     hidden = communication.both(computing)
     exposed = communication.minus(computing)
     copies = copying.minus(computing).minus(communication)
@@ -172,18 +171,18 @@ def _union_of(messages: Sequence[Message]) -> Intervals:
 
 def _collectives(traces: Sequence[RankTrace], waits: Waits | None) -> list[CollectiveTime]:
     """By name, the most exposed seconds first."""
-    names = sorted({message.name for trace in traces for message in trace.messages})
+    names = sorted({message.name for trace in traces for message in trace.activity.messages})
     found = []
     for name in names:
         num, seconds, hidden, waiting = 0, 0, 0, 0.0
         sent: float | None = 0.0
         for trace in traces:
-            own = [message for message in trace.messages if message.name == name]
+            own = [message for message in trace.activity.messages if message.name == name]
             starts = np.array([message.start for message in own], dtype=np.int64)
             ends = np.array([message.end for message in own], dtype=np.int64)
             num += len(own)
             seconds += int((ends - starts).sum())
-            hidden += int(trace.computing.within(starts, ends).sum())
+            hidden += int(trace.activity.computing.within(starts, ends).sum())
             known = [message.num_bytes for message in own if message.num_bytes is not None]
             sent = None if sent is None or len(known) < len(own) else sent + sum(known)
             if waits is not None and trace.rank in waits.of_rank:
@@ -202,23 +201,23 @@ def _collectives(traces: Sequence[RankTrace], waits: Waits | None) -> list[Colle
     return sorted(found, key=lambda one: (-one.exposed, one.name))
 
 
-def _kernels(traces: Sequence[RankTrace], gpu: Gpu | None) -> list[KernelTime]:
+def _kernels(traces: Sequence[RankTrace], peaks: Peaks | None) -> list[KernelTime]:
     by_name: dict[str, list[Work]] = defaultdict(list)
     for trace in traces:
-        for work in trace.works:
+        for work in trace.activity.works:
             by_name[work.name].append(work)
     whole = sum(work.duration for own in by_name.values() for work in own)
     longest = sorted(by_name, key=lambda name: (-sum(work.duration for work in by_name[name]), name))
-    return [_kernel(name, by_name[name], whole, len(traces), gpu) for name in longest[:NUM_KERNELS]]
+    return [_kernel(name, by_name[name], whole, len(traces), peaks) for name in longest[:NUM_KERNELS]]
 
 
-def _kernel(name: str, works: Sequence[Work], whole: int, num_ranks: int, gpu: Gpu | None) -> KernelTime:
+def _kernel(name: str, works: Sequence[Work], whole: int, num_ranks: int, peaks: Peaks | None) -> KernelTime:
     duration = sum(work.duration for work in works)
     flops = [work.flops for work in works if work.flops is not None]
     moved = [work.num_bytes for work in works if work.num_bytes is not None]
     computed = stored = taken = least = 0.0
     for work in works:
-        bounds = None if gpu is None else _bounds(work, gpu)
+        bounds = None if peaks is None else _bounds(work, peaks)
         if bounds is not None and work.duration:
             computed, stored = computed + bounds[0], stored + bounds[1]
             least, taken = least + max(bounds), taken + work.duration / 1e9
@@ -236,15 +235,12 @@ def _kernel(name: str, works: Sequence[Work], whole: int, num_ranks: int, gpu: G
     )
 
 
-def _bounds(work: Work, gpu: Gpu) -> tuple[float, float] | None:
-    """Seconds that arithmetic and memory need at least. None where the shapes are not known, or where the
-    device's peak is not that of this dtype: data sheets have those of 16 and of 8 bits."""
-    if work.num_bytes is None or not gpu.memory_bandwidth:
+def _bounds(work: Work, peaks: Peaks) -> tuple[float, float] | None:
+    """Seconds that arithmetic and memory need at least. None where the shapes are not known, or the device's
+    peak in this dtype."""
+    if work.num_bytes is None or not peaks.memory_bandwidth:
         return None
     if work.flops is None:
-        return 0.0, work.num_bytes / gpu.memory_bandwidth
-    dtype = SHORT.get(work.dtype, "")
-    peak = {"bfloat16": gpu.peak_flops, "float16": gpu.peak_flops, "float8": gpu.peak_float8}.get(dtype)
-    if gpu.source.startswith("measured"):
-        peak = gpu.peak_flops
-    return None if peak is None else (work.flops / peak, work.num_bytes / gpu.memory_bandwidth)
+        return 0.0, work.num_bytes / peaks.memory_bandwidth
+    peak = peaks.flops.get(SHORT.get(work.dtype, ""))
+    return None if peak is None else (work.flops / peak, work.num_bytes / peaks.memory_bandwidth)
