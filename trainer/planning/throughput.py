@@ -95,8 +95,8 @@ def mean_layer(layout: PlannedLayout, part: Part, machine: Machine, *, sparse: b
     )
     if near is None or far is None:
         return cast(LayerSeconds, near or far)
-    numbers = [share * one + (1 - share) * other for one, other in zip(near[:-1], far[:-1], strict=True)]
-    return LayerSeconds(*numbers, near.measured and far.measured)
+    mixed = (share * one + (1 - share) * other for one, other in zip(near[:-1], far[:-1], strict=True))
+    return LayerSeconds._make([*mixed, near.measured and far.measured])
 
 
 def measured_layers(layout: PlannedLayout, machine: Machine) -> MeasuredDevice | None:
