@@ -262,10 +262,10 @@ def evaluate(
     scan: bool = True,
     show_progress: bool = False,
 ) -> EvaluationResult:
-    """The score of a run's checkpoint (the newest, or that of `step` steps) or of a folder of safetensors on texts or on
-    questions with choices, as `sluice eval` gives it: on all items and on `clean`, those that the model had not read in
-    training; `seen` are the others. `on`: JSONL or Parquet files. Without `scan` the training data is not looked at, and
-    `clean` and `seen` are None.
+    """The score of a run's checkpoint (the newest, or that of `step` steps), or of a folder of safetensors, as
+    `sluice eval` gives it: on all items and on `clean`, those that the model had not read in training; `seen` are the
+    others. `on`: JSONL or Parquet files of texts, or of questions with choices. Without `scan` the training data is not
+    looked at, and `clean` and `seen` are None.
 
     RecipeError for files that ask nothing, a question that is longer than the model's context, a place that holds no
     model, or a tokenizer that is not at hand; CheckpointError where a file of the model is damaged."""
