@@ -51,11 +51,13 @@ if TYPE_CHECKING:
         certify,
         check_certificate,
         compare_runs,
+        evaluate,
         train,
     )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
     from trainer.attempts import FencedOutError
     from trainer.checkpoint.store import CheckpointError
+    from trainer.evaluation.result import EvaluationResult
     from trainer.evidence.certificate_file import CertificateError
     from trainer.evidence.compare import CheckpointComparison
     from trainer.options import TrainRecipe
@@ -73,6 +75,7 @@ __all__ = [
     "DamagedFileError",
     "Document",
     "Edit",
+    "EvaluationResult",
     "Explanation",
     "FencedOutError",
     "Finding",
@@ -112,6 +115,7 @@ __all__ = [
     "certify",
     "check_certificate",
     "compare_runs",
+    "evaluate",
     "explain",
     "explain_file",
     "export",
@@ -139,6 +143,7 @@ _PLACES = {
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
+    "EvaluationResult": "trainer.evaluation.result",
     "Explanation": "pipeline.inspect.explain.explanation",
     "FencedOutError": "trainer.attempts",
     "Finding": "stages.document",
@@ -178,6 +183,7 @@ _PLACES = {
     "certify": "sluice.training",
     "check_certificate": "sluice.training",
     "compare_runs": "sluice.training",
+    "evaluate": "sluice.training",
     "explain": "sluice.corpus",
     "explain_file": "sluice.corpus",
     "export": "sluice.corpus",
