@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
+    from sluice.proofs import Proof, commit, prove
     from sluice.purging import AppliedPurge, PlannedPurge, purge
     from sluice.running import load_recipe, load_train_recipe, run
     from sluice.sequences import Sequences
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from stages.document import Document, Edit, Finding, Outcome, Rejection
     from trainer.attempts import FencedOutError
     from trainer.checkpoint.store import CheckpointError
+    from trainer.commitment.commit import Commitment
     from trainer.evidence.certificate_file import CertificateError
     from trainer.evidence.compare import CheckpointComparison
     from trainer.options import TrainRecipe
@@ -70,6 +72,7 @@ __all__ = [
     "CheckedCertificate",
     "CheckpointComparison",
     "CheckpointError",
+    "Commitment",
     "DamagedFileError",
     "Document",
     "Edit",
@@ -86,6 +89,7 @@ __all__ = [
     "Output",
     "PipelineRecipe",
     "PlannedPurge",
+    "Proof",
     "PurgeError",
     "PurgedError",
     "QueryError",
@@ -111,6 +115,7 @@ __all__ = [
     "WorkerDiedError",
     "certify",
     "check_certificate",
+    "commit",
     "compare_runs",
     "explain",
     "explain_file",
@@ -120,6 +125,7 @@ __all__ = [
     "load_tokenizer",
     "load_train_recipe",
     "open_output",
+    "prove",
     "purge",
     "run",
     "scan",
@@ -136,6 +142,7 @@ _PLACES = {
     "CheckedCertificate": "sluice.training",
     "CheckpointComparison": "trainer.evidence.compare",
     "CheckpointError": "trainer.checkpoint.store",
+    "Commitment": "trainer.commitment.commit",
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
@@ -152,6 +159,7 @@ _PLACES = {
     "Output": "sluice.output",
     "PipelineRecipe": "pipeline.recipe.tables",
     "PlannedPurge": "sluice.purging",
+    "Proof": "sluice.proofs",
     "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
     "QueryError": "lineage.store.queries.query",
@@ -177,6 +185,7 @@ _PLACES = {
     "WorkerDiedError": "pipeline.cluster.dataset",
     "certify": "sluice.training",
     "check_certificate": "sluice.training",
+    "commit": "sluice.proofs",
     "compare_runs": "sluice.training",
     "explain": "sluice.corpus",
     "explain_file": "sluice.corpus",
@@ -186,6 +195,7 @@ _PLACES = {
     "load_tokenizer": "sluice.tokenizer",
     "load_train_recipe": "sluice.running",
     "open_output": "sluice.output",
+    "prove": "sluice.proofs",
     "purge": "sluice.purging",
     "run": "sluice.running",
     "scan": "sluice.corpus",
