@@ -33,10 +33,10 @@ from lineage.store.delta import arrow_dataset
 from lineage.store.rows import Span
 from lineage.trace.exposure import AppliedStretch
 from trainer.checkpoint.store import Checkpoint
-from trainer.commitment.commit import found_again
-from trainer.commitment.keys import KINDS
-from trainer.commitment.prove import proof_bytes, prove
-from trainer.commitment.readings import ReadCheckpoint, ReadOutput
+from trainer.evidence.commitment.commit import found_again
+from trainer.evidence.commitment.keys import KINDS
+from trainer.evidence.commitment.prove import proof_bytes, prove
+from trainer.evidence.commitment.readings import ReadCheckpoint, ReadOutput
 from trainer.order import OrderOptions, OrderPlan, plan_order
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.facts import claim_output

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from stages.document import Document, Edit, Finding, Outcome, Rejection
     from trainer.attempts import FencedOutError
     from trainer.checkpoint.store import CheckpointError
-    from trainer.commitment.commit import Commitment
     from trainer.evidence.certificate_file import CertificateError
+    from trainer.evidence.commitment.commit import Commitment
     from trainer.evidence.compare import CheckpointComparison
     from trainer.options import TrainRecipe
     from trainer.recovery.repeats import TrainingStoppedError
@@ -142,7 +142,7 @@ _PLACES = {
     "CheckedCertificate": "sluice.training",
     "CheckpointComparison": "trainer.evidence.compare",
     "CheckpointError": "trainer.checkpoint.store",
-    "Commitment": "trainer.commitment.commit",
+    "Commitment": "trainer.evidence.commitment.commit",
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",

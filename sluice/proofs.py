@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from lineage.storage.folder import Folder
 from pipeline.training.proofs import make_proof
 from sluice.messages import in_python
-from trainer.commitment.commit import Commitment, commit_run
-from trainer.commitment.prove import proof_bytes
+from trainer.evidence.commitment.commit import Commitment, commit_run
+from trainer.evidence.commitment.prove import proof_bytes
 
 
 @in_python

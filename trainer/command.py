@@ -22,9 +22,9 @@ from lineage.store.delta import StoreError
 from trainer.attempts import FencedOutError
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import CheckpointError
-from trainer.commitment.commit import commit_ended
 from trainer.evidence.certificate import certify_replay
 from trainer.evidence.certificate_file import CertificateError
+from trainer.evidence.commitment.commit import commit_ended
 from trainer.in_place.supervise import train_on_this_machine
 from trainer.options import TrainRecipe
 from trainer.processes.heard import by_first_rank

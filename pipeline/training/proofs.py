@@ -7,8 +7,8 @@ from typing import Any
 from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
-from trainer.commitment.keys import Kind, domain_subject, text_subjects, url_subject
-from trainer.commitment.prove import proof_bytes, prove
+from trainer.evidence.commitment.keys import Kind, domain_subject, text_subjects, url_subject
+from trainer.evidence.commitment.prove import proof_bytes, prove
 
 
 def make_proof(

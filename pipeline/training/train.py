@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lineage.storage.folder import Folder
 from pipeline.inspect.first_tokenizer import compare_file
 from pipeline.training.workers import check_workers
-from trainer.commitment.commit import commit_ended
+from trainer.evidence.commitment.commit import commit_ended
 from trainer.options import TrainRecipe
 from trainer.recovery.call import prepare_replay
 from trainer.recovery.options import ReplayOptions

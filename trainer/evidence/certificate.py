@@ -21,10 +21,10 @@ from typing import cast
 from lineage.ids import SET_CONTEXT, content_hash, set_digest
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import COMPLETE, Checkpoint, DigestWeights, check_files, read_position
-from trainer.commitment.commit import commit_run
 from trainer.evidence.certificate_file import FORMAT, CertificateError, as_bytes
 from trainer.evidence.certified import CertifiedCheckpoint, open_certified
 from trainer.evidence.chain import chain_of, inexact
+from trainer.evidence.commitment.commit import commit_run
 from trainer.evidence.contradictions import contradictions
 from trainer.evidence.not_covered import not_covered
 from trainer.evidence.origin import init_from

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import COMPLETE, CheckpointError, DigestWeights, check_files
-from trainer.commitment.commit import found_again
-from trainer.commitment.readings import open_read
 from trainer.evidence.certificate import records
 from trainer.evidence.certificate_file import parse_certificate
 from trainer.evidence.certified import CertifiedCheckpoint, open_certified
+from trainer.evidence.commitment.commit import found_again
+from trainer.evidence.commitment.readings import open_read
 from trainer.evidence.contradictions import contradictions
 from trainer.evidence.rows import CertificateRow, Gap, Records
 from trainer.provenance.facts import owner_of, refuse_no_run

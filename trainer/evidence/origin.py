@@ -62,10 +62,10 @@ class Link:
     why_unknown: str | None = None
 
 
-def links(certified: CertifiedCheckpoint) -> Iterator[Link]:
-    """The weights that the run began with, and those that their run began with, as far as that is
+def links(output: Folder, checkpoint: Checkpoint) -> Iterator[Link]:
+    """The weights that the run of a checkpoint began with, and those that their run began with, as far as that is
     recorded."""
-    setup = first_setup(certified.output, certified.checkpoint)
+    setup = first_setup(output, checkpoint)
     origin = None if setup is None else setup.origin
     seen: set[tuple[str, int | None]] = set()
     while origin is not None:
@@ -91,7 +91,7 @@ def init_from(certified: CertifiedCheckpoint) -> list[OriginRow]:
     """Each of `links`, with how many readings of what was purged are in it, None where that cannot be
     known."""
     rows: list[OriginRow] = []
-    for link in links(certified):
+    for link in links(certified.output, certified.checkpoint):
         num = None
         if link.made_by is not None:
             output, name, made = link.made_by

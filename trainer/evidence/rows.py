@@ -89,7 +89,7 @@ class WeightsRow(TypedDict):
 
 
 class CommitmentRow(TypedDict):
-    """The published root over all that the checkpoint has read (`trainer.commitment`)."""
+    """The published root over all that the checkpoint has read (`trainer.evidence.commitment`)."""
 
     root: str
     num_leaves: int

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from trainer.commitment.commit import commit_run
+    from trainer.evidence.commitment.commit import commit_run
 
     output = Folder(options.run_output)
     commitment = commit_run(output, options.outs, workers=options.workers)

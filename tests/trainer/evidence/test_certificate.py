@@ -442,9 +442,8 @@ def test_weights_in_the_middle_that_were_hidden_are_named(world: World) -> None:
     setup.write_text(json.dumps(json.loads(before) | {"origin": None}))
     try:
         certified = open_certified(Folder(str(output)), ["all"])
-        hidden = records(certified) | {
-            "weights": row["weights"]
-        }  # made of records that say nothing of the first run
+        # made of records that say nothing of the first run
+        hidden = records(certified) | {name: row[name] for name in ("commitment", "weights")}
         assert [link["run"] for link in hidden["init_from"]] == [str(child.run.output)]
         named = f"{child.run.output}, with whose weights it began: attempt 1 was set up with"
         assert any(named in line for line in wrong(world, hidden, output)), wrong(world, hidden, output)

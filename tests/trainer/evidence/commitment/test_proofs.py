@@ -27,10 +27,10 @@ from pipeline.cli.main import main
 from tests.support.checkout import ROOT
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import HARD, Trained, copy_out
-from trainer.commitment import tree
-from trainer.commitment.commit import Commitment, canonical, commit_run, read_secret
-from trainer.commitment.keys import KINDS, Kind, domain_subject, key_of
-from trainer.commitment.prove import PublishedLeaves, proof_bytes, prove
+from trainer.evidence.commitment import tree
+from trainer.evidence.commitment.commit import Commitment, canonical, commit_run, read_secret
+from trainer.evidence.commitment.keys import KINDS, Kind, domain_subject, key_of
+from trainer.evidence.commitment.prove import PublishedLeaves, proof_bytes, prove
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.reached import read_facts
 from trainer.recovery.forget import forget

@@ -33,9 +33,9 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import arrow_dataset
 from trainer.attempts import attempts, line_of_attempts
 from trainer.checkpoint.store import Checkpoint
-from trainer.commitment.keys import KEY_RULE, Kind, key_of, url_subject
-from trainer.commitment.readings import ReadCheckpoint, ReadOutput, open_read, read_documents
-from trainer.commitment.tree import BLOCK_LEAVES, LEAF, block_hashes, head_bits, root_of
+from trainer.evidence.commitment.keys import KEY_RULE, Kind, key_of, url_subject
+from trainer.evidence.commitment.readings import ReadCheckpoint, ReadOutput, open_read, read_documents
+from trainer.evidence.commitment.tree import BLOCK_LEAVES, LEAF, block_hashes, head_bits, root_of
 from trainer.provenance.facts import FactLog, StartFact
 
 FOLDER: Final = "commitments"

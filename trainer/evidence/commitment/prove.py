@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.commitment.commit import FOLDER, Commitment, canonical, read_commitment, read_secret
-from trainer.commitment.keys import Kind, key_of
-from trainer.commitment.tree import BLOCK_LEAVES, LEAF, LeafParts, leaf_hashes, leaf_parts, path_of
+from trainer.evidence.commitment.commit import FOLDER, Commitment, canonical, read_commitment, read_secret
+from trainer.evidence.commitment.keys import Kind, key_of
+from trainer.evidence.commitment.tree import BLOCK_LEAVES, LEAF, LeafParts, leaf_hashes, leaf_parts, path_of
 from trainer.huggingface.model_card import checkpoints_of
 from trainer.provenance.facts import refuse_no_run
 
