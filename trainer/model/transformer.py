@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from lineage.ids import content_hash
-from trainer.model.attention import capped
 from trainer.model.context import Mask, Masks
 from trainer.model.description import ModelConfig
 from trainer.model.experts import ExpertLayer, Routing
 from trainer.model.feed_forward import FeedForward
 from trainer.model.made_again import made_again
 from trainer.model.norms import norm
+from trainer.model.pieces import capped
 from trainer.model.rotary import Turns, rotary_turns
 from trainer.model.self_attention import self_attention
 from trainer.recipe_tables.parallelism import ExpertsTable

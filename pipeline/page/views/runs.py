@@ -16,8 +16,12 @@ from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Tracer, UnknownError
 from pipeline.inspect.trace.tracing import UNREADABLE, known_checkpoints, training_account
 from pipeline.page.views.plan import Certificates, certificates_of
+from pipeline.report.profile import render_profile
+from pipeline.training.profiled import read_profile
+from trainer.evidence.profiles.rank_trace import TraceError
 from trainer.telemetry.metrics_file import METRICS_FILE, metrics_size
 from trainer.telemetry.step_report import StepReport
+from trainer.telemetry.trace_file import FOLDER as TRACES
 
 MOST_POINTS: Final = 1_500
 _PIECE: Final = 8 << 20
@@ -140,6 +144,22 @@ def metrics_of(output: str) -> Metrics:
         num_read=num_read,
         is_cut=is_cut,
     )
+
+
+def has_traces(output: str) -> bool:
+    """Whether the run at `output` left a trace; not where that cannot be known."""
+    try:
+        return bool(Folder(output).names(TRACES))
+    except UNREADABLE:
+        return False
+
+
+def profile_page(output: str) -> str:
+    """The page of the run's traces. UnknownError where none can be read."""
+    try:
+        return render_profile(read_profile(Folder(output)))
+    except (TraceError, *UNREADABLE) as error:
+        raise UnknownError(str(error)) from error
 
 
 def _thin(report: StepReport) -> StepReport:
