@@ -266,7 +266,7 @@ def _raise_changed(shown: str, what: str) -> NoReturn:
     )
 
 
-def _probed(found: Input) -> dict[str, Any]:
+def _probed(found: Input) -> dict[str, object]:
     return {"bytes": found.size, "probe": probe(found)}
 
 

@@ -195,7 +195,7 @@ def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions
     return found
 
 
-def _with_every_key(recipe: dict[str, Any]) -> dict[str, Any]:
+def _with_every_key(recipe: dict[str, object]) -> dict[str, object]:
     """A recorded recipe with every key that this version has, and without steps that do nothing by it;
     RecipeError where it has others."""
     parsed = parse_table(PipelineRecipe, recipe)

@@ -52,11 +52,13 @@ if TYPE_CHECKING:
         certify,
         check_certificate,
         compare_runs,
+        evaluate,
         train,
     )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
     from trainer.attempts import FencedOutError
     from trainer.checkpoint.store import CheckpointError
+    from trainer.evaluation.result import EvaluationResult
     from trainer.evidence.certificate_file import CertificateError
     from trainer.evidence.commitment.commit import Commitment
     from trainer.evidence.compare import CheckpointComparison
@@ -76,6 +78,7 @@ __all__ = [
     "DamagedFileError",
     "Document",
     "Edit",
+    "EvaluationResult",
     "Explanation",
     "FencedOutError",
     "Finding",
@@ -117,6 +120,7 @@ __all__ = [
     "check_certificate",
     "commit",
     "compare_runs",
+    "evaluate",
     "explain",
     "explain_file",
     "export",
@@ -146,6 +150,7 @@ _PLACES = {
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
+    "EvaluationResult": "trainer.evaluation.result",
     "Explanation": "pipeline.inspect.explain.explanation",
     "FencedOutError": "trainer.attempts",
     "Finding": "stages.document",
@@ -187,6 +192,7 @@ _PLACES = {
     "check_certificate": "sluice.training",
     "commit": "sluice.proofs",
     "compare_runs": "sluice.training",
+    "evaluate": "sluice.training",
     "explain": "sluice.corpus",
     "explain_file": "sluice.corpus",
     "export": "sluice.corpus",

@@ -11,7 +11,7 @@ from lineage.recipe import expanded_path
 PATHS = frozenset({
     "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
     "tokenizer", "token_file", "runs", "weights", "losses", "timeline", "test_weights", "test_losses", "folder", "csv",
-    "csv_safe", "nsight", "text",
+    "csv_safe", "nsight", "place", "on", "shots_from", "text",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 
@@ -61,6 +61,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train diagnose": (
         "pipeline.cli.training.diagnose",
         "merge the recorders of all ranks: missing and slow ranks",
+    ),
+    "eval": (
+        "pipeline.cli.training.evaluate",
+        "score a checkpoint or a folder on texts or questions, and tell what it had read of them",
     ),
     "train profile": (
         "pipeline.cli.training.profile",

@@ -88,7 +88,7 @@ def _position_of_excess(text: str) -> TextPosition | None:
     return position_of(text, found.start()) if found else None
 
 
-def _faults(kind: Kind, raw: dict[str, Any]) -> list[RecipeError]:
+def _faults(kind: Kind, raw: dict[str, object]) -> list[RecipeError]:
     try:
         recipe: Any = parse_table(SHAPES[kind], raw)
         if isinstance(recipe, PipelineRecipe):

@@ -66,7 +66,7 @@ def without_purged(out: Folder, texts: UnitFile | None, tally: UnitTally) -> Uni
     return replace(texts, hash=erased.hash, bytes=out.size(texts.file))
 
 
-def parsed_text_row(document: Document) -> dict[str, Any]:
+def parsed_text_row(document: Document) -> dict[str, object]:
     """The row of tables.PARSED_TEXTS for a document as parse gave it."""
     row = {
         name: getattr(document, name) for name in tables.PARSED_TEXTS.names if not name.startswith("warc_")

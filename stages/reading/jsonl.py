@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from blake3 import blake3
 
@@ -270,7 +270,7 @@ def _read_line(
     return documents_from_row(_parse(line.data), line.number, place, options, counts)
 
 
-def _parse(data: bytes) -> dict[str, Any]:
+def _parse(data: bytes) -> dict[str, object]:
     if len(data) > _SHORT_BYTES and _has_too_many_values(data):
         raise BadRowError(f"the line holds more than {_MAX_VALUES} values")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from lineage.ids import content_hash
 from trainer.evidence.rows import PublishedCertificate
@@ -61,7 +61,7 @@ def parse_certificate(data: bytes, where: str) -> tuple[PublishedCertificate, bo
     return cast(PublishedCertificate, row), bool(found) and content_hash(body).hex() == checksum
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
+def _parsed(data: bytes) -> dict[str, object]:
     """ValueError where a part is missing or of another type."""
     try:
         row = json.loads(data)

@@ -48,7 +48,7 @@ def contradictions(certified: CertifiedCheckpoint) -> list[str]:
                     f" own record, and the run has the order {found} by its facts"
                 )
     # A reading hidden in the run that made the first weights is in this one's too: its records are held to the same.
-    for link in links(certified.output, certified.checkpoint):
+    for link in links(certified):
         if link.made_by is not None:
             output, run, checkpoint = link.made_by
             of_link = _contradictions(output, run, checkpoint, certified.purged)

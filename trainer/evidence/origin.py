@@ -62,11 +62,15 @@ class Link:
     why_unknown: str | None = None
 
 
-def links(output: Folder, checkpoint: Checkpoint) -> Iterator[Link]:
-    """The weights that the run of a checkpoint began with, and those that their run began with, as far as that is
+def links(certified: CertifiedCheckpoint) -> Iterator[Link]:
+    """The weights that the run began with, and those that their run began with, as far as that is
     recorded."""
-    setup = first_setup(output, checkpoint)
-    origin = None if setup is None else setup.origin
+    setup = first_setup(certified.output, certified.checkpoint)
+    yield from links_from(None if setup is None else setup.origin)
+
+
+def links_from(origin: Origin | None) -> Iterator[Link]:
+    """The weights of `origin`, and those that their run began with; none where a run began from the seed."""
     seen: set[tuple[str, int | None]] = set()
     while origin is not None:
         # A run that began with its own later weights would never end: such a record is damaged or a lie.
@@ -91,7 +95,7 @@ def init_from(certified: CertifiedCheckpoint) -> list[OriginRow]:
     """Each of `links`, with how many readings of what was purged are in it, None where that cannot be
     known."""
     rows: list[OriginRow] = []
-    for link in links(certified.output, certified.checkpoint):
+    for link in links(certified):
         num = None
         if link.made_by is not None:
             output, name, made = link.made_by

@@ -36,7 +36,7 @@ def split_tensors(model: CausalLM, mesh: DeviceMesh) -> None:
     # The residual stream stays a DTensor split by position: with local tensors a compiled block would lose
     # it.
     rowwise = partial(RowwiseParallel, output_layouts=Shard(1), use_local_output=False)
-    every_plan: dict[str, Any] = {
+    every_plan: dict[str, ParallelStyle] = {
         place: SequenceParallel() for place in NORM_PLACES[model.config.norms] if place
     }
     every_plan |= {
@@ -66,7 +66,7 @@ def split_tensors(model: CausalLM, mesh: DeviceMesh) -> None:
         if isinstance(attention, Attention) and attention.sinks is not None:
             sinks = distribute_tensor(attention.sinks, mesh, [Shard(0)], src_data_rank=None)
             attention.sinks = nn.Parameter(sinks)
-    outer_plan: dict[str, Any] = {}
+    outer_plan: dict[str, ParallelStyle] = {}
     if model.span.has_embedding:
         outer_plan["model.embed_tokens"] = RowwiseParallel(
             input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False

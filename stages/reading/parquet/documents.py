@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,7 +47,7 @@ _ROW_BYTES: Final = 512 << 20
 """What one row and the pages that hold it may unfold to. Writers put 1,024 rows into a page whatever their
 length (Arrow's `write_batch_size`), so texts of 200 kB make pages of 200 MB."""
 _BUFFER_BYTES: Final = 1 << 20
-_OPEN: Final[dict[str, Any]] = {
+_OPEN: Final[dict[str, object]] = {
     "pre_buffer": False, "buffer_size": _BUFFER_BYTES, "page_checksum_verification": True,
 }  # fmt: skip
 _MAX_FOOTER_BYTES: Final = 16 << 20

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,11 +26,11 @@ from trainer.attempts import attempts
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.model_card import checkpoints_of
 from trainer.order import Order, OrderPlan
-from trainer.ordering.permutation import Int64s
 from trainer.provenance.facts import FACTS_FILE, outs_read, owner_of, refuse_no_run
 from trainer.provenance.reached import read_facts
 from trainer.recovery.readings import as_of, find_purges
 
+Int64s = npt.NDArray[np.int64]
 READINGS: Final = pa.schema([
     ("doc_id", pa.binary()), ("readings", pa.int64()), ("first_step", pa.int64()), ("last_step", pa.int64()),
     ("read_tokens", pa.int64()),
