@@ -62,9 +62,18 @@ class _Shards(store.NoContents):
 
 
 def _shard(number: int, num_tokens: int) -> Shard:
-    names = {"file": f"{number}", "blocks_file": f"{number}b", "index_file": f"{number}i"}
-    hashes = {"hash": "", "blocks_hash": "", "index_hash": ""}
-    return Shard(source="web", shard=number, num_tokens=num_tokens, num_documents=0, **names, **hashes)
+    return Shard(
+        source="web",
+        shard=number,
+        num_tokens=num_tokens,
+        num_documents=0,
+        file=f"{number}",
+        blocks_file=f"{number}.blocks",
+        index_file=f"{number}.parquet",
+        hash="",
+        blocks_hash="",
+        index_hash="",
+    )
 
 
 def _plan(out: Folder) -> tuple[OrderPlan, int]:
