@@ -278,7 +278,12 @@ _MAGICS: Final = tuple(
 )
 _LOOKED_AT: Final = 64 << 10
 _MOST_PIECES: Final = 4
-_PACKERS: Final = (("gzip member", "gzip"), ("zstd frame", "zstd"), ("xz stream", "xz"), ("bzip2 stream", "bzip2"))
+_PACKERS: Final = (
+    ("gzip member", "gzip"),
+    ("zstd frame", "zstd"),
+    ("xz stream", "xz"),
+    ("bzip2 stream", "bzip2"),
+)
 """What members are called, and what packs them, in the order of _MAGICS."""
 
 

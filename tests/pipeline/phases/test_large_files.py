@@ -25,13 +25,36 @@ from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_r
 from tests.support.processes.killed_runs import Moment, command, wait_for
 from tests.support.stores.failing_server import Faults, failing_server
 
-WORDS = "the harbour was quiet and boats came home before rain while a keeper of light wrote to his sister about that".split()
+WORDS = [
+    "the",
+    "harbour",
+    "was",
+    "quiet",
+    "and",
+    "boats",
+    "came",
+    "home",
+    "before",
+    "rain",
+    "while",
+    "a",
+    "keeper",
+    "of",
+    "light",
+    "wrote",
+    "to",
+    "his",
+    "sister",
+    "about",
+    "that",
+]
 
 
 def text(n: int) -> str:
     chosen = random.Random(n)
     return "\n".join(
-        f"{n} " + " ".join(chosen.choices(WORDS, k=chosen.randint(8, 30))) + "." for _ in range(chosen.randint(1, 12))
+        f"{n} " + " ".join(chosen.choices(WORDS, k=chosen.randint(8, 30))) + "."
+        for _ in range(chosen.randint(1, 12))
     )
 
 
@@ -70,13 +93,17 @@ FILES: dict[str, bytes] = {
 }
 
 
-def made(folder: Path, out: str, unit_bytes: int, files: dict[str, bytes] = FILES, **tables: Any) -> dict[str, Any]:
+def made(
+    folder: Path, out: str, unit_bytes: int, files: dict[str, bytes] = FILES, **tables: Any
+) -> dict[str, Any]:
     """A recipe over these files that keeps all that a run can keep."""
     (folder / "in").mkdir(exist_ok=True)
     for name, data in files.items():
         (folder / "in" / name).write_bytes(data)
     tables = {"run": {"keep_text": True, "unit_bytes": unit_bytes}, "quality": {"ledger": "all"}} | tables
-    plain = recipe(str(folder / out), {"own": (str(folder / "in/*"),)}, limits={"max_bad_records": 1.0}, **tables)
+    plain = recipe(
+        str(folder / out), {"own": (str(folder / "in/*"),)}, limits={"max_bad_records": 1.0}, **tables
+    )
     plain["language"]["keep"] = ["en"]
     return plain
 
@@ -173,14 +200,20 @@ def test_a_file_in_one_member_is_told_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"a.warc.gz": member(b"".join(record(http(web_page(n)), str(n)) for n in range(9)))}
-    files |= {name: FILES["one.jsonl.gz"] for name in ("b.jsonl.gz", "c.jsonl.gz")}
+    files |= dict.fromkeys(("b.jsonl.gz", "c.jsonl.gz"), FILES["one.jsonl.gz"])
     path = write_recipe(tmp_path / "r.toml", made(tmp_path, "out", 1_000, files))
     with monkeypatch.context() as patched:
         patched.setattr(jsonl, "_LONG_MEMBER_BYTES", 0)
         assert main(["run", str(path)]) == 0
     said = capsys.readouterr().err
-    assert "a.warc.gz is read by one worker: all its records are in one compressed member: pack each as its own" in said
-    assert said.count("gzip member: pack them in many (gzip -dc FILE | split -l 100000 --filter='gzip >> NEW')") == 2
+    assert (
+        "a.warc.gz is read by one worker: all its records are in one compressed member: pack each as its own"
+        in said
+    )
+    assert (
+        said.count("gzip member: pack them in many (gzip -dc FILE | split -l 100000 --filter='gzip >> NEW')")
+        == 2
+    )
     packed = "gzip -dc b.jsonl.gz | split -l 10 --filter='gzip >> many.jsonl.gz'"
     subprocess.run(packed, shell=True, check=True, cwd=tmp_path / "in")
     for name in ("a.warc.gz", "b.jsonl.gz", "c.jsonl.gz"):

@@ -49,13 +49,13 @@ def in_spans(data: bytes, name: str, borders: Sequence[int]) -> tuple[list[Item]
         nonlocal num_wrong
         found: list[tuple[Span, Any]] = []
         at: Border | None = None
-        for span in spans:
-            if at is not None and at.position >= span.end:
+        for nominal in spans:
+            if at is not None and at.position >= nominal.end:
                 continue
-            result = read(span)
+            span, result = nominal, read(nominal)
             if at is not None and result.began != at:
                 num_wrong += 1
-                span = replace(span, start=at)
+                span = replace(nominal, start=at)
                 result = read(span)
             found.append((span, result))
             at = result.ended
@@ -83,7 +83,15 @@ def check_same(data: bytes, name: str, borders: Sequence[int]) -> int:
     expected, counts = one_reader(data, name)
     found, together, num_wrong = in_spans(data, name, borders)
     assert found == expected
-    for field in ("num_records", "num_documents", "num_unreadable", "by_type", "by_mime", "by_status", "notes"):
+    for field in (
+        "num_records",
+        "num_documents",
+        "num_unreadable",
+        "by_type",
+        "by_mime",
+        "by_status",
+        "notes",
+    ):
         assert getattr(together, field) == getattr(counts, field)
     return num_wrong
 
@@ -137,8 +145,9 @@ MAKERS: dict[str, Callable[[int, int], bytes]] = {
     "a.warc.zst": lambda num, seed: b"".join(map(zstd, pages(num, seed))),
     "pzstd.warc.zst": lambda num, seed: b"".join(map(seekable, pages(num, seed))),
     "one.warc.gz": lambda num, seed: member(b"".join(pages(num, seed))),
-    "a.arc": lambda num, seed: arc_begin()
-    + b"".join(arc_record(http(page(str(n))), f"http://example.org/{n}") for n in range(num)),
+    "a.arc": lambda num, seed: (
+        arc_begin() + b"".join(arc_record(http(page(str(n))), f"http://example.org/{n}") for n in range(num))
+    ),
     "a.jsonl": lambda num, seed: b"".join(rows(num, seed)),
     "a.jsonl.gz": lambda num, seed: b"".join(gzip.compress(p) for p in cut(b"".join(rows(num, seed)), seed)),
     "a.jsonl.zst": lambda num, seed: b"".join(map(zstd, cut(b"".join(rows(num, seed)), seed))),
