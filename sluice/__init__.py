@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pipeline.plan import InputChangedError
     from pipeline.recipe.tables import PipelineRecipe
     from pipeline.results.faults import StrictError
+    from pipeline.training.sampling import SampledText
     from pipeline.units.bad_records import TooManyBadRecordsError
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         certify,
         check_certificate,
         compare_runs,
+        sample,
         train,
     )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
@@ -94,6 +96,7 @@ __all__ = [
     "RefetchError",
     "Rejection",
     "ResourceError",
+    "SampledText",
     "ScanEvidence",
     "Sequences",
     "Steps",
@@ -122,6 +125,7 @@ __all__ = [
     "open_output",
     "purge",
     "run",
+    "sample",
     "scan",
     "train",
     "tune",
@@ -160,6 +164,7 @@ _PLACES = {
     "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
     "ResourceError": "pipeline.cluster.capacity",
+    "SampledText": "pipeline.training.sampling",
     "ScanEvidence": "pipeline.inspect.scan.evidence",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
@@ -188,6 +193,7 @@ _PLACES = {
     "open_output": "sluice.output",
     "purge": "sluice.purging",
     "run": "sluice.running",
+    "sample": "sluice.training",
     "scan": "sluice.corpus",
     "train": "sluice.training",
     "tune": "sluice.corpus",

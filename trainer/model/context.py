@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.model.attention import DocumentMask, Scoring, attend_here, capped
+from trainer.model.cache import CachedMask
 
 _QUERIES_AT_ONCE: Final = 1024  # the ring's scores are materialised for so many queries and one rank's keys
 
@@ -40,7 +41,7 @@ class RingMask:
     parts: tuple[Tensor | None, ...]
 
 
-Mask = DocumentMask | GatheredMask | RingMask
+Mask = DocumentMask | GatheredMask | RingMask | CachedMask
 Masks = Mapping[int | None, Mask]
 """Who sees whom in the layers of each window."""
 
@@ -54,6 +55,9 @@ def attend(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: Mask,
     if isinstance(mask, GatheredMask):
         both = cast(Tensor, _Gather.apply(torch.cat((key_BTGK, value_BTGK), dim=-1), mask.group))  # type: ignore[no-untyped-call]
         return attend_here(query_BTHK, *_halves(both, key_BTGK.shape[-1]), mask.mask, scoring)
+    if isinstance(mask, CachedMask):
+        key_BTGK, value_BTGK = mask.cache.extended(next(mask.layers), key_BTGK, value_BTGK)
+        return attend_here(query_BTHK, key_BTGK, value_BTGK, mask.visible, scoring)
     return attend_here(query_BTHK, key_BTGK, value_BTGK, mask, scoring)
 
 
