@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
+    from sluice.proofs import Proof, commit, prove
     from sluice.purging import AppliedPurge, PlannedPurge, purge
     from sluice.running import load_recipe, load_train_recipe, run
     from sluice.sequences import Sequences
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from trainer.checkpoint.store import CheckpointError
     from trainer.evaluation.result import EvaluationResult
     from trainer.evidence.certificate_file import CertificateError
+    from trainer.evidence.commitment.commit import Commitment
     from trainer.evidence.compare import CheckpointComparison
     from trainer.options import TrainRecipe
     from trainer.recovery.repeats import TrainingStoppedError
@@ -72,6 +74,7 @@ __all__ = [
     "CheckedCertificate",
     "CheckpointComparison",
     "CheckpointError",
+    "Commitment",
     "DamagedFileError",
     "Document",
     "Edit",
@@ -89,6 +92,7 @@ __all__ = [
     "Output",
     "PipelineRecipe",
     "PlannedPurge",
+    "Proof",
     "PurgeError",
     "PurgedError",
     "QueryError",
@@ -114,6 +118,7 @@ __all__ = [
     "WorkerDiedError",
     "certify",
     "check_certificate",
+    "commit",
     "compare_runs",
     "evaluate",
     "explain",
@@ -124,6 +129,7 @@ __all__ = [
     "load_tokenizer",
     "load_train_recipe",
     "open_output",
+    "prove",
     "purge",
     "run",
     "scan",
@@ -140,6 +146,7 @@ _PLACES = {
     "CheckedCertificate": "sluice.training",
     "CheckpointComparison": "trainer.evidence.compare",
     "CheckpointError": "trainer.checkpoint.store",
+    "Commitment": "trainer.evidence.commitment.commit",
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
@@ -157,6 +164,7 @@ _PLACES = {
     "Output": "sluice.output",
     "PipelineRecipe": "pipeline.recipe.tables",
     "PlannedPurge": "sluice.purging",
+    "Proof": "sluice.proofs",
     "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
     "QueryError": "lineage.store.queries.query",
@@ -182,6 +190,7 @@ _PLACES = {
     "WorkerDiedError": "pipeline.cluster.dataset",
     "certify": "sluice.training",
     "check_certificate": "sluice.training",
+    "commit": "sluice.proofs",
     "compare_runs": "sluice.training",
     "evaluate": "sluice.training",
     "explain": "sluice.corpus",
@@ -192,6 +201,7 @@ _PLACES = {
     "load_tokenizer": "sluice.tokenizer",
     "load_train_recipe": "sluice.running",
     "open_output": "sluice.output",
+    "prove": "sluice.proofs",
     "purge": "sluice.purging",
     "run": "sluice.running",
     "scan": "sluice.corpus",

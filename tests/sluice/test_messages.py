@@ -36,6 +36,8 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "certify": ("certify", {"--json", "--check", "--against"}),
     "check_certificate": ("certify", {"--json", "--purge", "--to", "--against"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
+    "commit": ("commit", {"--json"}),
+    "prove": ("prove", {"--json"}),
     "evaluate": ("eval", {"--json", "--no-scan"}),
     "purge": ("purge", {"--json", "--apply", "--reason", "--by", "--forget-export", "--csv", "--csv-safe"}),
 }
