@@ -11,6 +11,7 @@ from typing import Literal
 from lineage.storage.folder import Folder
 from pipeline.phases.progress import ProgressReporter
 from pipeline.training import certify as certifying
+from pipeline.training.evaluation import evaluate as evaluating
 from pipeline.training.opened import open_text_model
 from pipeline.training.sampling import SampledText, Sampling, device_named
 from pipeline.training.train import train_recipe
@@ -19,6 +20,7 @@ from sluice.running import load_train_recipe
 from sluice.shown import shown_table
 from trainer.attempts import attempts
 from trainer.checkpoint.store import checkpoint_folder, complete_checkpoints
+from trainer.evaluation.result import EvaluationResult
 from trainer.evidence.check import Line
 from trainer.evidence.compare import CheckpointComparison
 from trainer.options import TrainRecipe
@@ -279,3 +281,29 @@ def sample(
     deque(sampling, maxlen=0)
     assert sampling.result is not None
     return sampling.result
+
+
+@in_python
+def evaluate(
+    place: str,
+    on: str | Sequence[str],
+    *,
+    kind: Literal["text", "choices"] | None = None,
+    shots: int = 0,
+    shots_from: str | None = None,
+    step: int | None = None,
+    tokenizer: str | None = None,
+    scan: bool = True,
+    show_progress: bool = False,
+) -> EvaluationResult:
+    """The score of a run's checkpoint (the newest, or that of `step` steps), or of a folder of safetensors, as
+    `sluice eval` gives it: on all items and on `clean`, those that the model had not read in training; `seen` are the
+    others. `on`: JSONL or Parquet files of texts, or of questions with choices. Without `scan` the training data is not
+    looked at, and `clean` and `seen` are None.
+
+    RecipeError for files that ask nothing, a question that is longer than the model's context, a place that holds no
+    model, or a tokenizer that is not at hand; CheckpointError where a file of the model is damaged."""
+    files = (on,) if isinstance(on, str) else tuple(on)
+    asked = evaluating.evaluation_of(files, kind=kind, shots=shots, shots_from=shots_from)
+    reporter = ProgressReporter(quiet=not show_progress)
+    return evaluating.evaluate(place, asked, reporter, step=step, tokenizer=tokenizer, scans=scan).result

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer as HfTokenizer
 
@@ -89,7 +89,7 @@ def _of_folder(folder: Folder, file: str | None) -> ModelTokenizer:
     """The tokenizer of a folder that no run of ours made."""
     if file is None:
         raise RecipeError(f"{folder.url} has no {TOKENIZER_JSON}: --tokenizer says where its tokenizer lies")
-    config: dict[str, Any] = json.loads(folder.read("config.json"))
+    config: dict[str, object] = json.loads(folder.read("config.json"))
     ends = config.get("eos_token_id")
     end = ends[0] if isinstance(ends, list) and ends else ends
     tokenizer = load_tokenizer(file, end if isinstance(end, int) else None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lineage.index.output_index import TokenizerIdentity
@@ -16,6 +17,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import BUFFERS, held_tensors, load_weights, refuse_not_finite
 from trainer.checkpoint.store import Checkpoint, check_files
+from trainer.data.dataset import IGNORED
 from trainer.huggingface.folder import open_described
 from trainer.huggingface.model_card import chosen_checkpoint, is_run, read_card
 from trainer.huggingface.same_tokenizer import recorded_tokenizer
@@ -68,6 +70,17 @@ class OpenedModel:
         masks = document_masks(rows.documents_BT, config.windows, kernel)
         routing = None if config.experts is None else routing_of(rows)
         return cast(Tensor, self.model(rows.inputs_BT, rows.positions_BT, masks, routing))
+
+    @torch.no_grad()
+    def losses(self, rows: DeviceRows) -> Tensor:
+        """The loss of each position, (B, T), at least float32; 0 where its label does not count."""
+        logits_BTV = self.logits(rows)
+        wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
+        labels_BT = rows.labels_BT
+        loss_N = F.cross_entropy(
+            wide.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED
+        )
+        return loss_N.view(labels_BT.shape)
 
 
 def open_model(
@@ -162,6 +175,7 @@ def _ready(model: CausalLM, dtype: torch.dtype, folder: Folder) -> CausalLM:
 
 
 def routing_of(rows: DeviceRows) -> Routing:
+    """How the tokens of some rows are dealt to experts: each to all that it wants."""
     places_T = torch.arange(rows.inputs_BT.shape[1], device=rows.inputs_BT.device)
     return Routing(
         places_BT=places_T.expand_as(rows.inputs_BT),

@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def profile_json(found: Profile) -> dict[str, Any]:
+def profile_json(found: Profile) -> dict[str, object]:
     """A profile as plain values: seconds are of all traced steps, those under `expected` of one."""
     plain = asdict(found)
     for row, one in zip(plain["collectives"], found.collectives, strict=True):

@@ -7,14 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.rows import SegmentRow
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Tracer, UnknownError
-from pipeline.inspect.trace.tracing import UNREADABLE, known_checkpoints, training_account
+from pipeline.inspect.trace.tracing import UNREADABLE, ExposedRun, known_checkpoints, training_account
 from pipeline.page.views.plan import Certificates, certificates_of
 from pipeline.report.profile import render_profile
 from pipeline.training.profiled import read_profile
@@ -73,7 +73,7 @@ class ShownRun:
     """A run with what the store has of it, and its checkpoints; `unknown` says why these are not known."""
 
     run: TrainingRun
-    plan: dict[str, Any]
+    plan: dict[str, object]
     segments: tuple[SegmentRow, ...]
     skipped: tuple[int, ...]
     num_skipped: int
@@ -199,7 +199,7 @@ class PurgeOfRun:
     purge_id: str
     at: str
     reason: str
-    seen: dict[str, Any] | None
+    seen: ExposedRun | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +217,6 @@ def purges_of_run(out: Folder, lookup: Lookup, name: str, purged: dict[str, list
         placed = sorted(set(purged.get(purge.purge_id, [])))
         account = training_account(out.url, placed, purge.purge_id)
         unread = account.unread.get(name, unread)
-        seen = next((each for each in account.exposures if each["run"] == name), None)
+        seen = next((each for each in account.exposures if each.run == name), None)
         found.append(PurgeOfRun(purge_id=purge.purge_id, at=purge.at, reason=purge.reason, seen=seen))
     return PurgesOfRun(purges=tuple(found), unread=unread)
