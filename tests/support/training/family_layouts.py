@@ -51,6 +51,8 @@ LARGER = {
     "shard 2 x tensor 2, recomputed": dataclasses.replace(double(dp_shard=2, tp=2), recompute="full"),
     "shard 2, some recomputed": dataclasses.replace(double(dp_shard=2), recompute="selective"),
     "replicas 2": double(dp_replicate=2, zero=0),
+    "replicas 2 x shard 2": double(dp_replicate=2, dp_shard=2),
+    "shard 2, zero 2": double(dp_shard=2, zero=2),
     "shard 2, once a step": double(dp_shard=2, zero=1),
     "pipeline 2, zbv": staged("zbv", pp=2),
 }
