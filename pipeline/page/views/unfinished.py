@@ -71,8 +71,9 @@ class UnfinishedRun:
 @dataclass(slots=True)
 class ReadProgress:
     """What the markers of read units came to, so that each is read once; `seen` has the files, the bytes and the
-    time of each. `spans` are those of files that are not put together yet, by the folder of the file's unit. `latest`: what was found last, which stands until `stands_until` of the monotonic clock. One thread
-    at a time fills it."""
+    time of each. `spans` are those of files that are not put together yet, by the folder of the file's unit.
+    `latest`: what was found last, which stands until `stands_until` of the monotonic clock. One thread at a time
+    fills it."""
 
     filling: threading.Lock = field(default_factory=threading.Lock)
     latest: UnfinishedRun | None = None
