@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
     from sluice.proofs import Proof, commit, prove
     from sluice.purging import AppliedPurge, PlannedPurge, purge
+    from sluice.records import DataRecord, record
     from sluice.running import load_recipe, load_train_recipe, run
     from sluice.sequences import Sequences
     from sluice.steps import Judged, Steps
@@ -76,6 +77,7 @@ __all__ = [
     "CheckpointError",
     "Commitment",
     "DamagedFileError",
+    "DataRecord",
     "Document",
     "Edit",
     "EvaluationResult",
@@ -131,6 +133,7 @@ __all__ = [
     "open_output",
     "prove",
     "purge",
+    "record",
     "run",
     "scan",
     "train",
@@ -148,6 +151,7 @@ _PLACES = {
     "CheckpointError": "trainer.checkpoint.store",
     "Commitment": "trainer.evidence.commitment.commit",
     "DamagedFileError": "lineage.index.checksums",
+    "DataRecord": "sluice.records",
     "Document": "stages.document",
     "Edit": "stages.document",
     "EvaluationResult": "trainer.evaluation.result",
@@ -203,6 +207,7 @@ _PLACES = {
     "open_output": "sluice.output",
     "prove": "sluice.proofs",
     "purge": "sluice.purging",
+    "record": "sluice.records",
     "run": "sluice.running",
     "scan": "sluice.corpus",
     "train": "sluice.training",

@@ -37,6 +37,7 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "check_certificate": ("certify", {"--json", "--purge", "--to", "--against"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
     "commit": ("commit", {"--json"}),
+    "record": ("record", {"--json", "--sql", "--statements-template"}),
     "prove": ("prove", {"--json"}),
     "evaluate": ("eval", {"--json", "--no-scan"}),
     "purge": ("purge", {"--json", "--apply", "--reason", "--by", "--forget-export", "--csv", "--csv-safe"}),
