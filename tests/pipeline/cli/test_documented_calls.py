@@ -377,6 +377,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--warc": f"crawl/{page['warc_file']}",
         "--shard": "web/0",
         "--run": "first-run",
+        "--run RUN_OUTPUT": "out/first-run",
         "--row": "0",
         "--forget-export": "lent",
         "--where duplicate_of = 'ID'": f"doc_id = '{page['doc_id']}'",
