@@ -160,6 +160,12 @@ class TrainTable:
         " again and recomputes SwiGLU's; false: keep them, which is faster and needs more "
         "memory",
     )
+    z_loss: float = key(
+        0.0,
+        at_least=0,
+        help="weight of the squared logarithm of the sum of each token's exponentials, added to the loss before"
+        " backward: keeps logits small (OLMo: 1e-5)",
+    )
     peak_teraflops: float | None = key(
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"
     )
