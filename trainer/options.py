@@ -136,11 +136,7 @@ class TrainTable:
     micro_batch: int | None = key(
         None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8"
     )
-    prefetch_batches: int = key(
-        2,
-        at_least=1,
-        help="batches that each process prepares ahead",
-    )
+    prefetch_batches: int = key(2, at_least=1, help="batches that each process prepares ahead")
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
     dtype: Literal[
@@ -163,8 +159,7 @@ class TrainTable:
     z_loss: float = key(
         0.0,
         at_least=0,
-        help="weight of the squared logarithm of the sum of each token's exponentials, added to the loss before"
-        " backward: keeps logits small (OLMo: 1e-5)",
+        help="weight of lse² of a token's logits, added to its loss before backward: keeps them small (OLMo: 1e-5)",
     )
     peak_teraflops: float | None = key(
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"

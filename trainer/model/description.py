@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
+
+PIECE: Final = 1024
+"""Positions of a row whose logits are there at a time. With 128,256 ids that is half a gigabyte in float32."""
+
+
+def vocabulary_parts(vocab_size: int, num_ranks: int) -> int:
+    """Parts of the vocabulary on each of so many tensor parallel ranks that share it. They are the same ones on up
+    to 8 ranks, where 8 divides the vocabulary."""
+    num_parts = math.gcd(8, vocab_size)
+    return num_parts // num_ranks if num_parts % num_ranks == 0 else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

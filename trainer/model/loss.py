@@ -9,10 +9,9 @@ in a part.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -21,12 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
 from trainer.model.attention import capped
-
-PIECE: Final = 1024
-"""Positions whose logits are there at a time. With 128,256 ids that is half a gigabyte in float32."""
-NUM_PARTS: Final = 8
-"""Parts of the vocabulary, where it can be divided by that: as many tensor parallel ranks sum in the same
-order as one."""
+from trainer.model.description import PIECE, vocabulary_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +111,7 @@ class _Pieces:
             self._dtype = torch.get_autocast_dtype(device.type)
         self._wide = torch.promote_types(self._dtype, torch.float32)
         self._of_weight, self._of_stream = weight_VD.dtype, x_BTD.dtype
-        num_parts = math.gcd(NUM_PARTS, len(weight_VD) * self._num_ranks)
-        num_parts = num_parts // self._num_ranks if num_parts % self._num_ranks == 0 else 1
+        num_parts = vocabulary_parts(len(weight_VD) * self._num_ranks, self._num_ranks)
         self._parts_PSD = weight_VD.to(self._dtype).view(num_parts, -1, weight_VD.shape[1])
         self._differentiates = differentiates
         self._x_BTD: Tensor | None = None

@@ -34,7 +34,7 @@ from trainer.data.dataset import IGNORED
 from trainer.model.attention import Kernel, document_masks, kernel_for
 from trainer.model.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
-from trainer.model.loss import Losses, Targets
+from trainer.model.loss import Losses
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.transformer import CausalLM, Layer, LayerSpan
 from trainer.optim.optimizer import clip_gradients
@@ -42,7 +42,7 @@ from trainer.parallel.context import ContextOptions, share_rows
 from trainer.parallel.float8 import convert_to_float8
 from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, spans
+from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, spans, tied_ends
 from trainer.parallel.recompute import RECOMPUTED_PREFIX, recomputed
 from trainer.parallel.tensor import split_tensors
 from trainer.recipe_tables.parallelism import rank_of_stage
@@ -129,16 +129,18 @@ class ParallelModel:
             places_T = torch.arange(rows.inputs_BT.shape[1], device=rows.inputs_BT.device)
             routing = self._routing(rows, places_T.expand_as(rows.inputs_BT), scale)
             masks = document_masks(rows.documents_BT, self.config.windows, self.kernel)
-            targets = Targets(labels_BT=rows.labels_BT, weights_B1=weights_B1)
-            return MicroBatch(rows=rows, masks=masks, targets=targets, routing=routing)
+            return MicroBatch(rows=rows, masks=masks, weights_B1=weights_B1, routing=routing)
         options = ContextOptions(
             group=group, method=table.method, balance=table.balance, windows=self.config.windows
         )
         share = share_rows(rows, options, self.kernel)
-        work = torch.stack([share.most_work, share.mean_work])
-        routing = self._routing(rows, share.places_BT, scale)
-        targets = Targets(labels_BT=share.rows.labels_BT, weights_B1=weights_B1)
-        return MicroBatch(rows=share.rows, masks=share.masks, targets=targets, work=work, routing=routing)
+        return MicroBatch(
+            rows=share.rows,
+            masks=share.masks,
+            weights_B1=weights_B1,
+            work=torch.stack([share.most_work, share.mean_work]),
+            routing=self._routing(rows, share.places_BT, scale),
+        )
 
     def _routing(self, rows: DeviceRows, places_BT: Tensor, scale: Tensor | None) -> Routing | None:
         """`rows` are whole; `places_BT` are those of this rank, which tensor parallel splits once more."""
@@ -185,7 +187,7 @@ class ParallelModel:
             _causal_lm(self.parts[0]).model.when_backward_ends = notify
 
     def when_loss_begins(self, notify: Callable[[], None]) -> None:
-        """Call `notify` in each forward pass that comes to the output; a pipeline tells its clock itself."""
+        """Call `notify` in each forward pass that comes to the loss; a pipeline's stages do so themselves."""
         if self.pipeline is None:
             _causal_lm(self.parts[0]).when_loss_begins = notify
 
@@ -211,13 +213,13 @@ class ParallelModel:
         module = self.parts[0]
         casts = isinstance(module, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=casts):
-            rows = micro.rows
-            found = module(rows.inputs_BT, rows.positions_BT, micro.masks, micro.routing, micro.targets)
-            return cast(Losses, found)
+            rows, targets = micro.rows, micro.targets
+            return cast(
+                Losses, module(rows.inputs_BT, rows.positions_BT, micro.masks, micro.routing, targets)
+            )
 
     def evaluate(self, micro: MicroBatch) -> Losses | None:
-        """Losses as those of `forward`, without gradients, in every layout; None where another pipeline rank
-        has them. Collective."""
+        """Losses as `forward`'s, without gradients, in every layout; None on other pipeline ranks. Collective."""
         with torch.no_grad():
             return self.forward(micro) if self.pipeline is None else self.pipeline.forward(micro)
 
@@ -350,7 +352,7 @@ def parallelise_model(
     return whole(
         parts=tuple(stages),
         pipeline=Pipeline(stages, len(every), table, groups.pipeline, partial(_empty_stream, config, layout)),
-        tied=_tied_ends(stages, groups) if config.tied else None,
+        tied=tied_ends(stages, groups.ends) if config.tied else None,
     )
 
 
@@ -486,16 +488,4 @@ def _empty_stream(
     num_rows, num_positions = micro.rows.inputs_BT.shape
     return torch.empty(
         num_rows, num_positions // layout.mesh.tp, config.width, dtype=layout.dtype, device=device
-    )
-
-
-def _tied_ends(stages: Sequence[Stage], groups: Groups) -> TiedEnds:
-    embedding = next(
-        (s.causal_lm.model.embed_tokens for s in stages if s.causal_lm.model.embed_tokens is not None), None
-    )
-    output = next((s.causal_lm.lm_head for s in stages if s.causal_lm.lm_head is not None), None)
-    return TiedEnds(
-        None if embedding is None else cast(nn.Parameter, embedding.weight),
-        None if output is None else cast(nn.Parameter, output.weight),
-        groups.ends,
     )

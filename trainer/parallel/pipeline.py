@@ -296,3 +296,16 @@ class TiedEnds:
         """After the weights have changed."""
         if self._embedding is not None and self._output is not None:
             self._output.copy_(self._embedding)
+
+
+def tied_ends(stages: Sequence[Stage], ends: dist.ProcessGroup | None) -> TiedEnds:
+    """Of these stages' ends those that are there."""
+    embedding = next(
+        (s.causal_lm.model.embed_tokens for s in stages if s.causal_lm.model.embed_tokens is not None), None
+    )
+    output = next((s.causal_lm.lm_head for s in stages if s.causal_lm.lm_head is not None), None)
+    return TiedEnds(
+        None if embedding is None else cast(nn.Parameter, embedding.weight),
+        None if output is None else cast(nn.Parameter, output.weight),
+        ends,
+    )

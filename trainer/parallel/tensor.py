@@ -73,7 +73,7 @@ def split_tensors(model: CausalLM, mesh: DeviceMesh) -> None:
         )
     if model.span.has_output:
         outer_plan["model.norm"] = SequenceParallel()
-        outer_plan["lm_head"] = _SplitRows()
+        outer_plan["lm_head"] = SplitRows()
     if outer_plan:
         parallelize_module(model, mesh, outer_plan)
     model.tie()
@@ -86,7 +86,7 @@ class _Whole(ParallelStyle):
         return distribute_module(module, device_mesh)
 
 
-class _SplitRows(ParallelStyle):
+class SplitRows(ParallelStyle):
     """Each rank has its part of the parameters' first dimension; the module itself knows what to do with that."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
