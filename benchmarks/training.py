@@ -36,7 +36,8 @@ from lineage.storage.folder import Folder
 from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 from tests.support.outputs.synthetic import EOT, TOKENIZER, made_up_tokens, write_shard
-from trainer.model.attention import Scoring, attend_here, document_mask, kernel_for
+from trainer.model.attention import attend_here, document_mask, kernel_for
+from trainer.model.pieces import Scoring
 from trainer.options import TrainRecipe
 
 WARM_UP = 20

@@ -33,9 +33,9 @@ class JsonRecord:
 
     __slots__ = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """An object for `json.dumps`, its keys in the order of the fields."""
-        plain: dict[str, Any] = _to_plain(self)
+        plain: dict[str, object] = _to_plain(self)
         return plain
 
     @classmethod
@@ -83,7 +83,7 @@ def _dataclass_from_plain(shape: Any, plain: Mapping[str, Any]) -> Any:
 
 
 @functools.cache
-def _fields_by_key(shape: Any) -> tuple[dict[str, str], dict[str, Any]]:
+def _fields_by_key(shape: Any) -> tuple[dict[str, str], dict[str, object]]:
     """The names and the types of a dataclass's fields, by their keys in JSON."""
     hints = get_type_hints(shape)
     return {_key(one): one.name for one in fields(shape)}, {

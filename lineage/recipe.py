@@ -135,7 +135,7 @@ def load_recipe(path: str | Path, shape: type[T], overrides: Sequence[str] = ())
     return parse_table(shape, with_overrides(raw, overrides))
 
 
-def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, object]:
     """The TOML of `path` with the overrides applied; RecipeError if it cannot be read."""
     try:
         # Editors on Windows put a byte order mark first, which TOML does not allow.
@@ -151,7 +151,7 @@ def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     return with_overrides(raw, overrides)
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, object]:
     """The tables of a TOML text; TOMLDecodeError where it is none, RecipeError for numbers and nesting beyond
     all bounds."""
     too_deep = f"its tables and lists are nested too deep: expected at most {_MAX_DEPTH} within each other"
@@ -203,7 +203,7 @@ def utf8_text(data: bytes, what: str) -> str:
         ) from error
 
 
-def with_overrides(raw: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def with_overrides(raw: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, object]:
     """A copy of plain tables with `key=value` overrides applied, as `--set` gives them."""
     changed = copy.deepcopy(dict(raw))
     for override in [overrides] if isinstance(overrides, str) else overrides:
@@ -211,7 +211,7 @@ def with_overrides(raw: Mapping[str, Any], overrides: Sequence[str]) -> dict[str
     return changed
 
 
-def _override(raw: dict[str, Any], override: str) -> None:
+def _override(raw: dict[str, object], override: str) -> None:
     name, equals, text = override.partition("=")
     parts = name.strip().split(".")
     if not equals or not all(parts):
@@ -256,7 +256,7 @@ def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
     for name in raw:
         if name not in fields:
             faults.add(_unknown_key(name, raw[name], fields, where, _inner_keys(fields, hints)))
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, field in fields.items():
         dotted = _dotted(where, name)
         if name in raw:
@@ -303,7 +303,7 @@ for it."""
 
 
 @functools.cache
-def _hints(shape: Any) -> dict[str, Any]:
+def _hints(shape: Any) -> dict[str, object]:
     return typing.get_type_hints(shape)
 
 

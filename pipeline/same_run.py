@@ -71,7 +71,8 @@ def check_same_run(
             return False
         if _has_read(out, recorded["recipe"]):
             markers = [name for name in out.names("work/units") if name.endswith(f"/{UNIT_MARKER}")]
-            num_read = sum(len(json.loads(out.read(name)).get("files", ())) or 1 for name in markers)
+            read = [json.loads(out.read(name)) for name in markers]
+            num_read = sum(len(found.get("files", ())) or 1 for found in read if "span" not in found)
             there = (
                 f"a run that has read {num_read:,} of its {counted(len(recorded['inputs']), 'input file')}"
             )
@@ -195,7 +196,7 @@ def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions
     return found
 
 
-def _with_every_key(recipe: dict[str, Any]) -> dict[str, Any]:
+def _with_every_key(recipe: dict[str, object]) -> dict[str, object]:
     """A recorded recipe with every key that this version has, and without steps that do nothing by it;
     RecipeError where it has others."""
     parsed = parse_table(PipelineRecipe, recipe)

@@ -295,7 +295,7 @@ class Output:
         )
 
 
-def _text_rows(output: Output, parts: list[tuple[PartFile, PartFile]]) -> Iterator[dict[str, Any]]:
+def _text_rows(output: Output, parts: list[tuple[PartFile, PartFile]]) -> Iterator[dict[str, object]]:
     """The rows of some parts, each a dict."""
     for part, kept in parts:
         for table in output._texts_of(part, kept):

@@ -11,6 +11,7 @@ from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
 from pipeline.inspect.purging import PurgeAccount, carried_out, named_targets, planned
+from pipeline.inspect.trace.tracing import ExposedRun
 from sluice.history import DocId, id_of
 from sluice.messages import in_python
 from sluice.shown import shown_table
@@ -35,16 +36,16 @@ class PurgedDocument:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Purge:
     """What a purge takes or took: different documents, in order of id, and their tokens. `unknown` are listed names
-    that the output has not got. `exposures` are what training runs read of the documents, one for each run, as
-    `sluice purge --json` gives them; `exposures_unread` says, by run, why the steps since its last checkpoint are not
-    known: its output cannot be read."""
+    that the output has not got. `exposures` are what training runs read of the documents, one for each run,
+    with the fields of `sluice purge --json`; `exposures_unread` says, by run, why the steps since its last
+    checkpoint are not known: its output cannot be read."""
 
     out: str
     documents: tuple[PurgedDocument, ...]
     num_documents: int
     num_tokens: int
     unknown: tuple[UnknownName, ...]
-    exposures: tuple[dict[str, Any], ...]
+    exposures: tuple[ExposedRun, ...]
     exposures_unread: Mapping[str, str]
 
     def _shown(self, what: str, note: str) -> str:

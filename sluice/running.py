@@ -27,6 +27,7 @@ def load_recipe(recipe: str | Path | PipelineRecipe, overrides: Sequence[str] = 
     if isinstance(recipe, PipelineRecipe):
         _refuse_overrides(overrides)
         return recipe
+    _check_path(recipe, "sluice.load_recipe")
     loaded = load(recipe, overrides)
     check_steps_of(loaded)
     return loaded
@@ -38,7 +39,15 @@ def load_train_recipe(recipe: str | Path | TrainRecipe, overrides: Sequence[str]
     if isinstance(recipe, TrainRecipe):
         _refuse_overrides(overrides)
         return recipe
+    _check_path(recipe, "sluice.load_train_recipe")
     return read_recipe(recipe, TrainRecipe, overrides)
+
+
+def _check_path(recipe: object, loader: str) -> None:
+    if not isinstance(recipe, (str, Path)):
+        raise TypeError(
+            f"recipe: a {type(recipe).__name__}; expected the path of a .toml file, or what {loader} gives"
+        )
 
 
 def _refuse_overrides(overrides: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +53,7 @@ class Sequences(TorchDataset[Item]):
         outs = [data] if isinstance(data, str) else list(data)
         if cache_dir is None and any(is_remote(out) for out in outs):
             cache_dir = os.path.join(tempfile.gettempdir(), "sluice-cache")
-        plain: dict[str, Any] = {
+        plain: dict[str, object] = {
             "data": [{"out": out} for out in outs],
             "output": os.path.join(tempfile.gettempdir(), "sluice-unused"),
             "model": "debug",
@@ -118,5 +117,5 @@ class Sequences(TorchDataset[Item]):
         return _from_plain, (as_plain(self.recipe),)
 
 
-def _from_plain(plain: dict[str, Any]) -> Sequences:
+def _from_plain(plain: dict[str, object]) -> Sequences:
     return Sequences.from_recipe(parse_table(TrainRecipe, plain))

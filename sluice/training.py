@@ -1,20 +1,26 @@
-"""Train on finished outputs, certify what a model no longer holds, check that, and compare two models."""
+"""Train on finished outputs, sample from a model, certify what it no longer holds, check that, and compare two."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from lineage.storage.folder import Folder
 from pipeline.phases.progress import ProgressReporter
 from pipeline.training import certify as certifying
+from pipeline.training.evaluation import evaluate as evaluating
+from pipeline.training.opened import open_text_model
+from pipeline.training.sampling import SampledText, Sampling, device_named
 from pipeline.training.train import train_recipe
 from sluice.messages import in_python
 from sluice.running import load_train_recipe
 from sluice.shown import shown_table
 from trainer.attempts import attempts
 from trainer.checkpoint.store import checkpoint_folder, complete_checkpoints
+from trainer.evaluation.result import EvaluationResult
 from trainer.evidence.check import Line
 from trainer.evidence.compare import CheckpointComparison
 from trainer.options import TrainRecipe
@@ -244,3 +250,60 @@ def compare_runs(run_output: str, other: str) -> CheckpointComparison:
 
     RecipeError where one has no such checkpoint or both are one, CheckpointError where a file is damaged."""
     return certifying.compare_runs(Folder(run_output), Folder(other))
+
+
+@in_python
+def sample(
+    run_output: str,
+    prompt: str,
+    *,
+    step: int | None = None,
+    tokens: int = 128,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    tokenizer: str | None = None,
+    dtype: Literal["float64", "float32", "bfloat16"] | None = None,
+    device: str | None = None,
+) -> SampledText:
+    """The text that a model puts behind a prompt, as `sluice sample` does: the newest checkpoint of a run, that of
+    `step`, or a folder of safetensors. Temperature 0 takes the likeliest token each time; otherwise equal seeds give
+    equal texts. `tokenizer` is its file, where the model does not bring it.
+
+    RecipeError where there is no such model, its tokenizer is not at hand, or the prompt is empty or longer than the
+    model's rows, CheckpointError where a file is damaged."""
+    model = open_text_model(
+        run_output, step=step, tokenizer=tokenizer, device=device_named(device), dtype=dtype
+    )
+    from trainer.huggingface.generation import Decoding
+
+    sampling = Sampling(model, prompt, tokens, Decoding(temperature=temperature, top_p=top_p, seed=seed))
+    deque(sampling, maxlen=0)
+    assert sampling.result is not None
+    return sampling.result
+
+
+@in_python
+def evaluate(
+    place: str,
+    on: str | Sequence[str],
+    *,
+    kind: Literal["text", "choices"] | None = None,
+    shots: int = 0,
+    shots_from: str | None = None,
+    step: int | None = None,
+    tokenizer: str | None = None,
+    scan: bool = True,
+    show_progress: bool = False,
+) -> EvaluationResult:
+    """The score of a run's checkpoint (the newest, or that of `step` steps), or of a folder of safetensors, as
+    `sluice eval` gives it: on all items and on `clean`, those that the model had not read in training; `seen` are the
+    others. `on`: JSONL or Parquet files of texts, or of questions with choices. Without `scan` the training data is not
+    looked at, and `clean` and `seen` are None.
+
+    RecipeError for files that ask nothing, a question that is longer than the model's context, a place that holds no
+    model, or a tokenizer that is not at hand; CheckpointError where a file of the model is damaged."""
+    files = (on,) if isinstance(on, str) else tuple(on)
+    asked = evaluating.evaluation_of(files, kind=kind, shots=shots, shots_from=shots_from)
+    reporter = ProgressReporter(quiet=not show_progress)
+    return evaluating.evaluate(place, asked, reporter, step=step, tokenizer=tokenizer, scans=scan).result

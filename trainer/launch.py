@@ -138,7 +138,7 @@ class _ActorProcesses:
             strategy=recipe.train.resources.placement,
             bundle_label_selector=_selectors(recipe.train.resources.near, workers),
         )
-        self._options: dict[str, Any] = {
+        self._options: dict[str, object] = {
             "num_cpus": each.pop("CPU", 0),
             "memory": each.pop("memory", None),
             "resources": each,
@@ -340,7 +340,7 @@ def check_training(recipe: TrainRecipe) -> None:
 
 
 def _run_config(launch: str, output: Folder, folder: str, *, max_failures: int) -> RunConfig:
-    where: dict[str, Any] = {"storage_path": output.at(folder)}
+    where: dict[str, object] = {"storage_path": output.at(folder)}
     if output.is_remote:
         handler = pyarrow.fs.FSSpecHandler(filesystem(output.url))
         where["storage_filesystem"] = pyarrow.fs.PyFileSystem(handler)

@@ -39,7 +39,7 @@ class S3Client(s3fs.S3FileSystem):  # type: ignore[misc]
         except ParamValidationError:
             raise
         except (BotoCoreError, OSError) as error:
-            asked: dict[str, Any] = {}
+            asked: dict[str, object] = {}
             for given in (*arguments, options):
                 asked |= given if isinstance(given, dict) else {}
             clear = clear_error(error, _place(asked), anonymous=bool(self.anon))
@@ -64,7 +64,7 @@ class S3Client(s3fs.S3FileSystem):  # type: ignore[misc]
             return False
 
 
-def _place(asked: dict[str, Any]) -> str:
+def _place(asked: dict[str, object]) -> str:
     name = asked.get("Key") or asked.get("Prefix") or ""
     return f"s3://{asked['Bucket']}/{name}".rstrip("/") if "Bucket" in asked else "the object store"
 

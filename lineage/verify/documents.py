@@ -6,7 +6,7 @@ memory."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,14 +26,13 @@ from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DEDUP, PART, SCHEMAS, TABLES, conform
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, guarded
+from lineage.verify.rows import CheckedDocument, DedupRow, EditCount, PartRow, Placement, rows_of
 from lineage.verify.steps import Tally
 
 TEXTS: Final = pa.schema([
     ("k", pa.int64()), ("doc_id", pa.binary()), ("source", pa.string()), ("part", pa.int64()), ("part_row", pa.int64()),
     ("clean_hash", pa.binary()), ("bare", pa.bool_()),
 ])  # fmt: skip
-"""A row of a part without its text: `clean_hash` null where the text is, `bare` where the metadata is
-null."""
 
 DUPLICATES: Final = pa.schema([
     ("k", pa.int64()), *((name, SCHEMAS["documents"].field(name).type) for name in (
@@ -45,7 +44,6 @@ DUPLICATES: Final = pa.schema([
 
 _INDEXES: Final = tuple(name for name, table in TABLES.items() if table.kind == "index")
 _BATCH: Final = 65_536
-_PLACE: Final = ("shard", "start", "num_tokens", "tokens_hash")
 
 
 @dataclass(slots=True)
@@ -223,22 +221,27 @@ class _Bucket:
         self, shuffle: Shuffle, bucket: int, facts: Facts, purged: PurgedSpans, *, has_tokens: bool
     ) -> None:
         self._num_places = 1 if has_tokens else 0
-        self._documents = shuffle.read("documents", bucket, SCHEMAS["documents"]).to_pylist()
-        texts = shuffle.read("texts", bucket, TEXTS).to_pylist()
-        self._texts = {(row["source"], row["part"], row["part_row"]): row for row in texts}
-        self._placements = _by_id(shuffle.read("placements", bucket, SCHEMAS["placements"]).to_pylist())
-        self._dedup = _by_id(shuffle.read("dedup", bucket, DEDUP).to_pylist())
-        self._edits = shuffle.read("edits", bucket, SCHEMAS["edits"]).to_pylist()
+        self._documents = [*rows_of(shuffle.read("documents", bucket, SCHEMAS["documents"]), CheckedDocument)]
+        texts = rows_of(shuffle.read("texts", bucket, TEXTS), PartRow)
+        self._texts: dict[tuple[str, int | None, int | None], PartRow] = {
+            (row.source, row.part, row.part_row): row for row in texts
+        }
+        placements = rows_of(shuffle.read("placements", bucket, SCHEMAS["placements"]), Placement)
+        self._placements: defaultdict[bytes, list[Placement]] = defaultdict(list)
+        self._dedup: defaultdict[bytes, list[DedupRow]] = defaultdict(list)
+        for placement in placements:
+            self._placements[placement.doc_id].append(placement)
+        for compared in rows_of(shuffle.read("dedup", bucket, DEDUP), DedupRow):
+            self._dedup[compared.doc_id].append(compared)
+        self._edits = [*rows_of(shuffle.read("edits", bucket, SCHEMAS["edits"]), EditCount)]
         self._excerpts, self._purged, self._purged_texts = facts.excerpts, purged, facts.purged_texts
 
     def problems(self) -> Iterator[Problem]:
-        kept = Counter(row["doc_id"] for row in self._documents if row["status"] == "kept")
+        kept = Counter(row.doc_id for row in self._documents if row.status == "kept")
         # A place in the crawl is no name: one member of a file may hold several records. (Rejected rows that
         # came twice show in the balance of the steps.)
         places = Counter(
-            (row["source"], row["part"], row["part_row"])
-            for row in self._documents
-            if row["part"] is not None
+            (row.source, row.part, row.part_row) for row in self._documents if row.part is not None
         )
         for doc_id in sorted(doc_id for doc_id, number in kept.items() if number > 1):
             yield Problem("documents.unique", _document(doc_id), f"{kept[doc_id]} kept rows have this id")
@@ -251,74 +254,69 @@ class _Bucket:
             yield from self._check_text(row)
             yield from self._check_place(row)
             yield from self._check_dedup(row)
-            self._excerpts.discard(row["doc_id"])
+            self._excerpts.discard(row.doc_id)
         yield from self._check_edits(set(kept))
         yield from self._check_rest()
 
-    def _check_status(self, row: dict[str, Any]) -> Iterator[Problem]:
-        where = _document(row["doc_id"])
-        if row["status"] not in ("kept", "rejected", "duplicate"):
-            yield Problem("documents.status", where, f"has the status {row['status']!r}")
-        if (row["status"] == "kept") != (row["stage"] is None) or (row["status"] == "kept") != (
-            row["rule"] is None
-        ):
-            yield Problem("documents.status", where, f"is {row['status']} by {row['stage']}/{row['rule']}")
-        if row["status"] == "duplicate" and row["duplicate_of"] is None and row["stage"] != "identity":
+    def _check_status(self, row: CheckedDocument) -> Iterator[Problem]:
+        where = _document(row.doc_id)
+        if row.status not in ("kept", "rejected", "duplicate"):
+            yield Problem("documents.status", where, f"has the status {row.status!r}")
+        if (row.status == "kept") != (row.stage is None) or (row.status == "kept") != (row.rule is None):
+            yield Problem("documents.status", where, f"is {row.status} by {row.stage}/{row.rule}")
+        if row.status == "duplicate" and row.duplicate_of is None and row.stage != "identity":
             yield Problem("duplicates.edge", where, "is a duplicate of nothing")
-        if row["cluster_id"] is not None and row["cluster_id"] > row["doc_id"]:
+        if row.cluster_id is not None and row.cluster_id > row.doc_id:
             yield Problem("documents.cluster", where, "its cluster_id is not the least id of the cluster")
 
-    def _check_text(self, row: dict[str, Any]) -> Iterator[Problem]:
-        where, place = _document(row["doc_id"]), (row["source"], row["part"], row["part_row"])
-        if (
-            row["doc_id"] not in self._purged.doc_ids
-            and {row["text_hash"], row["clean_hash"]} & self._purged_texts
-        ):
+    def _check_text(self, row: CheckedDocument) -> Iterator[Problem]:
+        where, place = _document(row.doc_id), (row.source, row.part, row.part_row)
+        if row.doc_id not in self._purged.doc_ids and {row.text_hash, row.clean_hash} & self._purged_texts:
             yield Problem("purged.copy", where, "has the very text of a document that was purged")
-        if row["part"] is None:
-            if row["status"] != "rejected":
-                yield Problem("documents.part", where, f"is {row['status']} and has no text in a part")
+        if row.part is None:
+            if row.status != "rejected":
+                yield Problem("documents.part", where, f"is {row.status} and has no text in a part")
             return
         text = self._texts.pop(place, None)
-        if text is None or text["doc_id"] != row["doc_id"]:
+        if text is None or text.doc_id != row.doc_id:
             yield Problem("documents.part", where, f"is not at row {place[2]} of part {place[0]}/{place[1]}")
-        elif row["doc_id"] in self._purged.doc_ids:
-            if text["clean_hash"] is not None or not text["bare"]:
+        elif row.doc_id in self._purged.doc_ids:
+            if text.clean_hash is not None or not text.bare:
                 yield Problem("purged.text", where, f"was purged; its text is in part {place[0]}/{place[1]}")
-        elif text["clean_hash"] != row["clean_hash"]:
+        elif text.clean_hash != row.clean_hash:
             yield Problem(
                 "documents.clean_hash", where, f"its text in part {place[0]}/{place[1]} has another hash"
             )
 
-    def _check_place(self, row: dict[str, Any]) -> Iterator[Problem]:
-        where = _document(row["doc_id"])
-        if row["status"] != "kept":
-            if row["shard"] is not None:
-                yield Problem("documents.place", where, f"is {row['status']} and says that it is in a shard")
+    def _check_place(self, row: CheckedDocument) -> Iterator[Problem]:
+        where = _document(row.doc_id)
+        if row.status != "kept":
+            if row.shard is not None:
+                yield Problem("documents.place", where, f"is {row.status} and says that it is in a shard")
             return
-        placements = self._placements.get(row["doc_id"], [])
+        placements = self._placements.get(row.doc_id, [])
         if len(placements) != self._num_places:
             yield Problem("placements.unique", where, f"is kept and placed {len(placements)} times")
         elif placements and (
-            placements[0]["source"] != shard_source(row["source"], row["bucket"])
-            or any(placements[0][name] != row[name] for name in _PLACE)
+            placements[0].source != shard_source(row.source, row.bucket)
+            or placements[0][2:] != (row.shard, row.start, row.num_tokens, row.tokens_hash)
         ):
             yield Problem("documents.place", where, "`documents` and `placements` name different places")
 
-    def _check_dedup(self, row: dict[str, Any]) -> Iterator[Problem]:
-        where, there = _document(row["doc_id"]), self._dedup.get(row["doc_id"], [])
-        if row["status"] != "kept":
+    def _check_dedup(self, row: CheckedDocument) -> Iterator[Problem]:
+        where, there = _document(row.doc_id), self._dedup.get(row.doc_id, [])
+        if row.status != "kept":
             return
-        if row["doc_id"] in self._purged.doc_ids:
+        if row.doc_id in self._purged.doc_ids:
             if there:
                 yield Problem("purged.dedup", where, "was purged and is still in dedup/")
         elif len(there) != 1:
             yield Problem("dedup.rows", where, f"is kept and has {len(there)} rows in dedup/")
-        elif any(there[0][name] != row[name] for name in ("source", "part", "part_row", "clean_hash")):
+        elif there[0] != (row.doc_id, row.source, row.part, row.part_row, row.clean_hash):
             yield Problem("dedup.document", where, "`documents` and dedup/ differ")
 
     def _check_edits(self, kept: set[bytes]) -> Iterator[Problem]:
-        kinds = Counter((row["doc_id"], row["stage"], row["kind"]) for row in self._edits)
+        kinds = Counter((row.doc_id, row.stage, row.kind) for row in self._edits)
         for (doc_id, stage, kind), number in sorted(kinds.items()):
             if doc_id not in kept:
                 yield Problem(
@@ -330,7 +328,7 @@ class _Bucket:
                 )
 
     def _check_rest(self) -> Iterator[Problem]:
-        kept = {row["doc_id"] for row in self._documents if row["status"] == "kept"}
+        kept = {row.doc_id for row in self._documents if row.status == "kept"}
         for source, part, part_row in sorted(self._texts):
             yield Problem(
                 "documents.part", f"part {source}/{part} row {part_row}", "belongs to no row of `documents`"
@@ -339,13 +337,6 @@ class _Bucket:
             yield Problem("placements.document", _document(doc_id), "is placed in a shard and not kept")
         for doc_id in sorted(self._dedup.keys() - kept):
             yield Problem("dedup.document", _document(doc_id), "is in dedup/ and not kept")
-
-
-def _by_id(rows: list[dict[str, Any]]) -> dict[bytes, list[dict[str, Any]]]:
-    found: dict[bytes, list[dict[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row["doc_id"], []).append(row)
-    return found
 
 
 def _document(doc_id: bytes) -> str:

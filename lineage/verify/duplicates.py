@@ -9,8 +9,8 @@ again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,13 +26,12 @@ from lineage.store.tables import SCHEMAS
 from lineage.trace.earlier import NotOpenedError
 from lineage.verify.documents import DUPLICATES
 from lineage.verify.problems import Problem, VerifyHooks, guarded
+from lineage.verify.rows import CheckedDocument, Duplicate, PairRequest, PairSide, rows_of
 
 _REQUESTS: Final = pa.schema([
     ("k", pa.int64()), ("part", pa.int64()), ("part_row", pa.int64()), ("doc_id", pa.binary()), ("other", pa.binary()),
     ("similarity", pa.float64()), ("threshold", pa.float64()),
 ])  # fmt: skip
-"""One side of a pair by Jaccard: `part` is the ordinal of its part in the index; `k` that of the part, so
-that one pass over the parts answers all. `doc_id` is the duplicate, `other` what it repeats."""
 
 _SIDES: Final = pa.schema(
     [("k", pa.int64()), *(_REQUESTS.field(i) for i in range(3, 7)), ("text", pa.string())]
@@ -50,30 +49,29 @@ def check_edges(
     apart = sources_with_fragments(out)
     ordinals = {(entry.source, entry.part): ordinal for ordinal, entry in enumerate(index.documents)}
     for bucket in range(shuffle.num_buckets("documents")):
-        kept = {
-            row["doc_id"]: row
-            for row in shuffle.read("documents", bucket, SCHEMAS["documents"]).to_pylist()
-            if row["status"] == "kept"
-        }
+        documents = rows_of(shuffle.read("documents", bucket, SCHEMAS["documents"]), CheckedDocument)
+        kept = {row.doc_id: row for row in documents if row.status == "kept"}
         requests = []
-        for row in shuffle.read("duplicates", bucket, DUPLICATES).to_pylist():
-            other = kept.get(row["duplicate_of"])
+        for row in rows_of(shuffle.read("duplicates", bucket, DUPLICATES), Duplicate):
+            other = kept.get(row.duplicate_of)
             if other is None:
                 try:
-                    is_known = hooks.known_elsewhere(row["duplicate_of"])
+                    is_known = hooks.known_elsewhere(row.duplicate_of)
                 except NotOpenedError as error:
                     is_known, not_opened = True, error.reasons
                     num_unknown += 1
                 if not is_known:
-                    yield _edge(row, f"{row['duplicate_of'].hex()} is not kept")
+                    yield _edge(row.doc_id, row.stage, f"{row.duplicate_of.hex()} is not kept")
                 continue
             yield from _check_edge(row, other, apart, decided_by_bands=hooks.share_band is not None)
-            if row["stage"] == "dedup.near" and not purged.doc_ids & {row["doc_id"], other["doc_id"]}:
-                for side in (row, other):
-                    place = side["source"], side["part"]
-                    if place in ordinals:
-                        requests.append(_request(row, side["part_row"], ordinals[place]))
-        shuffle.add("requests", pa.Table.from_pylist(requests, schema=_REQUESTS))
+            if row.stage == "dedup.near" and not purged.doc_ids & {row.doc_id, other.doc_id}:
+                for source, part, part_row in (
+                    (row.source, row.part, row.part_row),
+                    (other.source, other.part, other.part_row),
+                ):
+                    if part is not None and part_row is not None and (source, part) in ordinals:
+                        requests.append(_request(row, part_row, ordinals[source, part]))
+        shuffle.add("requests", _table(requests, _REQUESTS))
     for earlier, reason in not_opened.items():
         message = (
             f"cannot be opened, so {num_unknown:,} duplicates of what it may hold are not checked: {reason}"
@@ -81,97 +79,106 @@ def check_edges(
         yield Problem("duplicates.earlier", earlier, message)
 
 
-def _edge(row: dict[str, Any], message: str) -> Problem:
-    return Problem(
-        "duplicates.edge", f"document {row['doc_id'].hex()}", f"is a duplicate by {row['stage']}; {message}"
-    )
+def _edge(doc_id: bytes, stage: str, message: str) -> Problem:
+    return Problem("duplicates.edge", f"document {doc_id.hex()}", f"is a duplicate by {stage}; {message}")
 
 
 def _check_edge(
-    row: dict[str, Any], other: dict[str, Any], apart: Collection[str], *, decided_by_bands: bool
+    row: Duplicate, other: CheckedDocument, apart: Collection[str], *, decided_by_bands: bool
 ) -> Iterator[Problem]:
-    if row["cluster_id"] != other["cluster_id"]:
-        message = f"its cluster_id is not that of {other['doc_id'].hex()}, which it repeats"
-        yield Problem("documents.cluster", f"document {row['doc_id'].hex()}", message)
-    if row["stage"] == "dedup.url":
-        keys = [compared_key(side["url"], fragments=side["source"] in apart) for side in (row, other)]
+    if row.cluster_id != other.cluster_id:
+        message = f"its cluster_id is not that of {other.doc_id.hex()}, which it repeats"
+        yield Problem("documents.cluster", f"document {row.doc_id.hex()}", message)
+    if row.stage == "dedup.url":
+        keys = [compared_key(side.url, fragments=side.source in apart) for side in (row, other)]
         if keys[0] is None or keys[0] != keys[1]:
-            yield _edge(row, f"its URL is not that of {other['doc_id'].hex()}")
-    elif row["stage"] == "dedup.exact":
-        if row["clean_hash"] != other["clean_hash"] or row["similarity"] != 1.0:
-            yield _edge(row, f"its text is not that of {other['doc_id'].hex()}")
-    elif row["similarity"] is None or (row["threshold"] is None) != decided_by_bands:
-        yield _edge(row, f"its similarity is {row['similarity']} and its threshold {row['threshold']}")
-    elif row["threshold"] is not None and row["similarity"] < row["threshold"]:
-        yield _edge(row, f"its similarity {row['similarity']} is below {row['threshold']}")
+            yield _edge(row.doc_id, row.stage, f"its URL is not that of {other.doc_id.hex()}")
+    elif row.stage == "dedup.exact":
+        if row.clean_hash != other.clean_hash or row.similarity != 1.0:
+            yield _edge(row.doc_id, row.stage, f"its text is not that of {other.doc_id.hex()}")
+    elif row.similarity is None or (row.threshold is None) != decided_by_bands:
+        yield _edge(
+            row.doc_id, row.stage, f"its similarity is {row.similarity} and its threshold {row.threshold}"
+        )
+    elif row.threshold is not None and row.similarity < row.threshold:
+        yield _edge(row.doc_id, row.stage, f"its similarity {row.similarity} is below {row.threshold}")
 
 
-def _request(row: dict[str, Any], part_row: int, ordinal: int) -> dict[str, Any]:
-    return {
-        "k": sort_key(content_hash(b"part %d" % ordinal)),
-        "part": ordinal,
-        "part_row": part_row,
-        "doc_id": row["doc_id"],
-        "other": row["duplicate_of"],
-        "similarity": row["similarity"],
-        "threshold": row["threshold"],
-    }
+def _request(row: Duplicate, part_row: int, ordinal: int) -> PairRequest:
+    return PairRequest(
+        k=sort_key(content_hash(b"part %d" % ordinal)),
+        part=ordinal,
+        part_row=part_row,
+        doc_id=row.doc_id,
+        other=row.duplicate_of,
+        similarity=row.similarity,
+        threshold=row.threshold,
+    )
+
+
+def _table(rows: Sequence[NamedTuple], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist([row._asdict() for row in rows], schema=schema)
 
 
 def check_similarities(out: Folder, index: Index, shuffle: Shuffle, hooks: VerifyHooks) -> Iterator[Problem]:
     """Measure the Jaccard of every noted pair again."""
     for bucket in range(shuffle.num_buckets("requests")):
-        by_part: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        for request in shuffle.read("requests", bucket, _REQUESTS).to_pylist():
-            by_part[request["part"]].append(request)
+        by_part: dict[int, list[PairRequest]] = defaultdict(list)
+        for request in rows_of(shuffle.read("requests", bucket, _REQUESTS), PairRequest):
+            by_part[request.part].append(request)
         for ordinal in sorted(by_part):
             name = index.documents[ordinal].file
             yield from guarded(
                 "documents.unreadable", name, _shuffle_sides(out, name, by_part[ordinal], shuffle)
             )
     for bucket in range(shuffle.num_buckets("sides")):
-        pairs: dict[tuple[bytes, bytes], list[dict[str, Any]]] = defaultdict(list)
-        for side in shuffle.read("sides", bucket, _SIDES).to_pylist():
-            pairs[side["doc_id"], side["other"]].append(side)
+        pairs: dict[tuple[bytes, bytes], list[PairSide]] = defaultdict(list)
+        for side in rows_of(shuffle.read("sides", bucket, _SIDES), PairSide):
+            pairs[side.doc_id, side.other].append(side)
         for sides in pairs.values():
             yield from _check_pair(sides, hooks)
 
 
 def _shuffle_sides(
-    out: Folder, name: str, requests: list[dict[str, Any]], shuffle: Shuffle
+    out: Folder, name: str, requests: list[PairRequest], shuffle: Shuffle
 ) -> Iterator[Problem]:
     first = 0
     with out.open(name) as stream:
         file = pq.ParquetFile(stream)
         for group in range(file.num_row_groups):
             size = file.metadata.row_group(group).num_rows
-            here = [request for request in requests if first <= request["part_row"] < first + size]
+            here = [request for request in requests if first <= request.part_row < first + size]
             if here:
                 texts = file.read_row_group(group, columns=["text"])["text"]
                 sides = [
-                    {
-                        **request,
-                        "k": sort_key(content_hash(request["doc_id"] + request["other"])),
-                        "text": texts[request["part_row"] - first].as_py(),
-                    }
+                    PairSide(
+                        k=sort_key(content_hash(request.doc_id + request.other)),
+                        doc_id=request.doc_id,
+                        other=request.other,
+                        similarity=request.similarity,
+                        threshold=request.threshold,
+                        text=texts[request.part_row - first].as_py(),
+                    )
                     for request in here
                 ]
-                shuffle.add("sides", pa.Table.from_pylist(sides, schema=_SIDES))
+                shuffle.add("sides", _table(sides, _SIDES))
             first += size
     yield from ()
 
 
-def _check_pair(sides: list[dict[str, Any]], hooks: VerifyHooks) -> Iterator[Problem]:
-    row = {**sides[0], "stage": "dedup.near"}
-    texts = [side["text"] for side in sides]
-    if len(texts) != 2 or None in texts:
-        yield _edge(row, f"one of its texts and that of {row['other'].hex()} is not there")
+def _check_pair(sides: list[PairSide], hooks: VerifyHooks) -> Iterator[Problem]:
+    row = sides[0]
+    texts = [side.text for side in sides if side.text is not None]
+    if len(sides) != 2 or len(texts) != 2:
+        yield _edge(row.doc_id, "dedup.near", f"one of its texts and that of {row.other.hex()} is not there")
         return
-    measured, threshold = hooks.jaccard(*texts), row["threshold"]
+    measured, threshold = hooks.jaccard(*texts), row.threshold
     is_below = threshold is not None and measured < threshold
     if hooks.share_band is not None and not hooks.share_band(*texts):
-        yield _edge(row, f"it shares no band with {row['other'].hex()}")
-    elif is_below or row["similarity"] is None or abs(measured - row["similarity"]) > _EXACT:
+        yield _edge(row.doc_id, "dedup.near", f"it shares no band with {row.other.hex()}")
+    elif is_below or row.similarity is None or abs(measured - row.similarity) > _EXACT:
         yield _edge(
-            row, f"its Jaccard with {row['other'].hex()} is {measured}, recorded is {row['similarity']}"
+            row.doc_id,
+            "dedup.near",
+            f"its Jaccard with {row.other.hex()} is {measured}, recorded is {row.similarity}",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,13 +19,12 @@ from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import SCHEMAS
 from lineage.verify.problems import Problem, guarded
+from lineage.verify.rows import CheckedDocument, ParsedText, rows_of
 
 _HASHES: Final = pa.schema([
     ("k", pa.int64()), ("doc_id", pa.binary()), ("source", pa.string()), ("text_hash", pa.binary()),
     ("bare", pa.bool_()),
 ])  # fmt: skip
-"""A row of parsed texts without its text: `text_hash` null where the text is, `bare` where the metadata is
-null."""
 
 _BATCH: Final = 1024
 
@@ -41,8 +40,9 @@ def check_parsed_texts(out: Folder, shuffle: Shuffle, purged: PurgedSpans) -> It
     for part in texts.parts:
         yield from guarded("texts.unreadable", part.file, _shuffle_part(out, part, shuffle))
     for bucket in range(shuffle.num_buckets("documents")):
-        documents = shuffle.read("documents", bucket, SCHEMAS["documents"]).to_pylist()
-        yield from _check_bucket(documents, shuffle.read("parsed_texts", bucket, _HASHES).to_pylist(), purged)
+        documents = [*rows_of(shuffle.read("documents", bucket, SCHEMAS["documents"]), CheckedDocument)]
+        kept = [*rows_of(shuffle.read("parsed_texts", bucket, _HASHES), ParsedText)]
+        yield from _check_bucket(documents, kept, purged)
 
 
 def _check_hashes(out: Folder, texts: ParsedTexts) -> Iterator[Problem]:
@@ -69,11 +69,11 @@ def _shuffle_part(out: Folder, part: ParsedPart, shuffle: Shuffle) -> Iterator[P
 
 
 def _check_bucket(
-    documents: list[dict[str, Any]], kept: list[dict[str, Any]], purged: PurgedSpans
+    documents: list[CheckedDocument], kept: list[ParsedText], purged: PurgedSpans
 ) -> Iterator[Problem]:
-    had_text = {(row["doc_id"], row["source"]): row["text_hash"] for row in documents if _had_text(row)}
-    expected = Counter((row["doc_id"], row["source"]) for row in documents if _had_text(row))
-    found = Counter((row["doc_id"], row["source"]) for row in kept)
+    had_text = {(row.doc_id, row.source): row.text_hash for row in documents if _had_text(row)}
+    expected = Counter((row.doc_id, row.source) for row in documents if _had_text(row))
+    found = Counter((row.doc_id, row.source) for row in kept)
     for doc_id, source in sorted(expected.keys() | found.keys()):
         number, wanted = found[doc_id, source], expected[doc_id, source]
         if number != wanted:
@@ -81,16 +81,16 @@ def _check_bucket(
                 f"had a text after parse {wanted} times and has it {number} times among the parsed texts"
             )
             yield Problem("texts.document", f"document {doc_id.hex()}", message)
-    honoured = {row["doc_id"] for row in documents if row["rule"] == PURGED_RULE}
+    honoured = {row.doc_id for row in documents if row.rule == PURGED_RULE}
     for row in kept:
-        where = f"document {row['doc_id'].hex()}"
-        if row["doc_id"] in purged.doc_ids or row["doc_id"] in honoured:
-            if row["text_hash"] is not None or not row["bare"]:
+        where = f"document {row.doc_id.hex()}"
+        if row.doc_id in purged.doc_ids or row.doc_id in honoured:
+            if row.text_hash is not None or not row.bare:
                 yield Problem("purged.parsed_text", where, "was purged; its text is among the parsed texts")
-        elif row["text_hash"] != had_text.get((row["doc_id"], row["source"]), row["text_hash"]):
+        elif row.text_hash != had_text.get((row.doc_id, row.source), row.text_hash):
             yield Problem("texts.text_hash", where, "its parsed text has another hash than `documents` says")
 
 
-def _had_text(row: dict[str, Any]) -> bool:
+def _had_text(row: CheckedDocument) -> bool:
     """Whether parse gave the document a text and let it pass."""
-    return row["text_hash"] not in (None, text_hash("")) and row["stage"] != "parse"
+    return row.text_hash not in (None, text_hash("")) and row.stage != "parse"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +29,11 @@ from lineage.store.shuffle import Shuffle
 from lineage.store.tables import SCHEMAS, conform
 from lineage.store.write import num_buckets
 from lineage.verify.problems import Problem, guarded
+from lineage.verify.rows import TokenizedDocument, rows_of
 
 Tokens = npt.NDArray[np.uint32]
 
-_COLUMNS: Final = (
-    "doc_id",
-    "source",
-    "part",
-    "part_row",
-    "shard",
-    "start",
-    "num_tokens",
-    "tokens_hash",
-    "bucket",
-)
-_ROWS: Final = pa.schema([SCHEMAS["documents"].field(name) for name in _COLUMNS])
+_ROWS: Final = pa.schema([SCHEMAS["documents"].field(name) for name in TokenizedDocument._fields])
 _BATCH: Final = 65_536
 _TEXTS: Final = 1024
 """Rows of a part that are read at a time."""
@@ -140,29 +130,29 @@ def _shuffle(
     yield from ()
 
 
-def _by_part(rows: pa.Table) -> dict[tuple[str, int], dict[int, dict[str, Any]]]:
+def _by_part(rows: pa.Table) -> dict[tuple[str, int], dict[int, TokenizedDocument]]:
     """The rows by part and row of it."""
-    found: dict[tuple[str, int], dict[int, dict[str, Any]]] = defaultdict(dict)
-    for row in rows.to_pylist():
-        found[row["source"], row["part"]][row["part_row"]] = row
+    found: dict[tuple[str, int], dict[int, TokenizedDocument]] = defaultdict(dict)
+    for row in rows_of(rows, TokenizedDocument):
+        found[row.source, row.part][row.part_row] = row
     return found
 
 
 @dataclass(slots=True)
 class _Batch:
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[TokenizedDocument] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     num_chars: int = 0
 
 
-def _batches(out: Folder, part: PartFile, wanted: dict[int, dict[str, Any]]) -> Iterator[_Batch]:
+def _batches(out: Folder, part: PartFile, wanted: dict[int, TokenizedDocument]) -> Iterator[_Batch]:
     """The wanted rows of a part with their texts, in batches of some millions of characters."""
     batch, first = _Batch(), 0
     with out.open(part.file) as stream:
         for rows in pq.ParquetFile(stream).iter_batches(_TEXTS, columns=["doc_id", "text"]):
             for at in sorted(wanted.keys() & range(first, first + rows.num_rows)):
                 doc_id, text = (rows[name][at - first].as_py() for name in ("doc_id", "text"))
-                if text is None or doc_id != wanted[at]["doc_id"]:
+                if text is None or doc_id != wanted[at].doc_id:
                     continue  # named by part 4
                 batch.rows.append(wanted[at])
                 batch.texts.append(text)
@@ -183,7 +173,7 @@ class _Comparison:
         self._end = np.array([index.tokenizer.eot_id], dtype=np.uint32)
         self._shards = {(shard.source, shard.shard): shard for shard in index.shards}
 
-    def of_part(self, part: PartFile, wanted: dict[int, dict[str, Any]]) -> Iterator[Problem]:
+    def of_part(self, part: PartFile, wanted: dict[int, TokenizedDocument]) -> Iterator[Problem]:
         """What does not hold of the wanted rows of a part."""
         for batch in _batches(self._out, part, wanted):
             for row, text, tokens in zip(
@@ -194,26 +184,26 @@ class _Comparison:
                 yield from self._check_text(row, text, tokens)
             self._with.progress(len(batch.rows))
 
-    def _check_shard(self, row: dict[str, Any], tokens: Tokens) -> Iterator[Problem]:
+    def _check_shard(self, row: TokenizedDocument, tokens: Tokens) -> Iterator[Problem]:
         """Whether the shard has the tokens of the text."""
         document, shard = (
-            f"document {row['doc_id'].hex()}",
-            self._shards.get((shard_source(row["source"], row["bucket"]), row["shard"])),
+            f"document {row.doc_id.hex()}",
+            self._shards.get((shard_source(row.source, row.bucket), row.shard)),
         )
         if shard is None:
             yield Problem("retokenize.tokens", document, "is kept, and lies in no shard")
             return
         expected = np.concatenate([tokens, self._end])
-        if (len(expected), tokens_hash(expected)) == (row["num_tokens"], row["tokens_hash"]):
+        if (len(expected), tokens_hash(expected)) == (row.num_tokens, row.tokens_hash):
             return
-        start, num_bytes = row["start"], max(0, row["num_tokens"]) * TOKEN_BYTES
+        start, num_bytes = row.start, max(0, row.num_tokens) * TOKEN_BYTES
         stored = self._out.read_range(shard.file, start * TOKEN_BYTES, num_bytes)
         held = np.frombuffer(stored[: len(stored) // TOKEN_BYTES * TOKEN_BYTES], "<u4")
         yield Problem(
             "retokenize.tokens", f"{shard.file} at {start}", f"{document}: {_difference(expected, held)}"
         )
 
-    def _check_text(self, row: dict[str, Any], text: str, tokens: Tokens) -> Iterator[Problem]:
+    def _check_text(self, row: TokenizedDocument, text: str, tokens: Tokens) -> Iterator[Problem]:
         """Whether the tokens of the text give it back."""
         again = self._with.decode(tokens)
         if again == text:
@@ -224,10 +214,10 @@ class _Comparison:
             )
             at = min(len(text), len(again)) if at is None else at
             message = f"its tokens give another text than its own, from character {at} on"
-            yield Problem("retokenize.text", f"document {row['doc_id'].hex()}", message)
+            yield Problem("retokenize.text", f"document {row.doc_id.hex()}", message)
             return
         self._found.num_changed += 1
-        self._found.first_changed = min(row["doc_id"], self._found.first_changed or row["doc_id"])
+        self._found.first_changed = min(row.doc_id, self._found.first_changed or row.doc_id)
 
 
 def _difference(expected: Tokens, held: npt.NDArray[np.uint32]) -> str:

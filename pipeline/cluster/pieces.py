@@ -165,7 +165,7 @@ def _behind(dataset: Any, operator: PieceOperator[Any, Any], shared: Any, work: 
     import ray
 
     carry_out = _working(operator, shared, work.retries)
-    options: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
+    options: dict[str, object] = {"batch_size": 1, "batch_format": "pyarrow"}
     if operator.actors is None:
         size = work.max_in_flight or None
         return dataset.map_batches(

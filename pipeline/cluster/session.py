@@ -83,7 +83,7 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
         with _ray_prints_to_log():
             yield
         return
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "log_to_driver": False,
         "logging_level": logging.ERROR,
         "configure_logging": True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from pipeline.cluster.capacity import Reservation
 from pipeline.cluster.session import check_cluster
@@ -82,9 +82,9 @@ class TaskResources:
         return {name: amount for name, amount in wanted.items() if amount}
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The same as the options of an operator."""
-        wanted: dict[str, Any] = {"num_cpus": self.cpus}
+        wanted: dict[str, object] = {"num_cpus": self.cpus}
         wanted |= {"num_gpus": self.gpus} if self.gpus else {}
         wanted |= {"memory": self.memory} if self.memory else {}
         return wanted | ({"resources": {self.resource: _CUSTOM_RESOURCE_SHARE}} if self.resource else {})
@@ -110,9 +110,9 @@ class ActorResources:
         return {name: amount for name, amount in wanted.items() if amount}
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The same as the options of an operator."""
-        wanted: dict[str, Any] = {"num_cpus": self.cpus, "resources": dict(self.resources) or None}
+        wanted: dict[str, object] = {"num_cpus": self.cpus, "resources": dict(self.resources) or None}
         wanted |= {"num_gpus": self.gpus} if self.gpus else {}
         # Ray Data would put an operator of tasks that asks for the same into the actors of the one behind it.
         # One byte of memory makes the two differ.

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 from rich.console import Console
@@ -75,7 +74,7 @@ class DemoPaths:
         return self.folder / f"{name}.toml"
 
 
-def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) -> dict[str, Any]:
+def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) -> dict[str, object]:
     """Go the whole way in `folder`; what was found, as plain values. `ok` says whether all of it was as it
     must be."""
     places, reporter = _empty(folder), ProgressReporter()
@@ -191,7 +190,7 @@ def _show_truth(screen: Console, found: Sequence[PlantOutcome]) -> None:
         screen.print(f"  astray: {line}", markup=False)
 
 
-def _train(places: DemoPaths, screen: Console) -> dict[str, Any]:
+def _train(places: DemoPaths, screen: Console) -> dict[str, object]:
     from trainer.launch import check_training, train_on_ray
     from trainer.options import TrainRecipe
 

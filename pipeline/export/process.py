@@ -316,7 +316,7 @@ def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
     to = asked.to
     manifest = read_manifest(to)
     if manifest is not None:
-        held: dict[str, Any] = {key: getattr(manifest, key) for key in ("name", "options", "corpus")}
+        held: dict[str, object] = {key: getattr(manifest, key) for key in ("name", "options", "corpus")}
     elif to.exists(CLAIM):
         held = json.loads(to.read(CLAIM))
     else:

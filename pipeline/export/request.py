@@ -36,7 +36,7 @@ class ExportRequest:
         """Whether the documents of a source are exported."""
         return not self.sources or source in self.sources
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Whoever writes it keeps its order, which is that of the splits."""
         return {**asdict(self), "split": dict(self.split), "sources": list(self.sources)}
 

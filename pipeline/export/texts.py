@@ -40,7 +40,7 @@ class TextRow:
     def id(self) -> str:
         return self.doc_id.hex()
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """The columns that text formats give, in their order."""
         return {name: getattr(self, name) for name in COLUMNS.names}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Likeness:
     length_effect: float | None
     by_source: dict[str, int]
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, object]:
         """For JSON."""
         return asdict(self)
 
@@ -90,7 +90,7 @@ def likely_shares(outs: tuple[DataTable, ...], target: list[str]) -> dict[str, f
 
 def choose_documents(
     outs: tuple[DataTable, ...], target: list[str], keep: int, seed: int
-) -> tuple[Likeness, list[dict[str, Any]]]:
+) -> tuple[Likeness, list[dict[str, object]]]:
     """`keep` documents drawn by importance to the target: the summary, and a row each with its log weight."""
     wanted = np.sum([features(text) for text in target], axis=0)
     raw = np.zeros(BUCKETS)

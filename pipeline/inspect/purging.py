@@ -43,7 +43,7 @@ class PurgeAccount:
     unfinished: str | None
     unknown: tuple[UnknownName, ...]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """As `sluice purge --json` gives it."""
         more = {
             "unswept_caches": [asdict(cache) for cache in self.unswept],
@@ -173,7 +173,7 @@ def _account(
     )
 
 
-def exports_json(out: Folder, exports: PlannedExports | CleanedExports) -> dict[str, Any]:
+def exports_json(out: Folder, exports: PlannedExports | CleanedExports) -> dict[str, object]:
     """The recorded copies, and what becomes of them: a plan names those `to_clean` and `to_forget`, and none
     that is `cleaned`, `forgotten` or `out_of_reach`."""
     live = [{"name": row.name, "format": row.format, "place": row.place} for row in live_exports(out)]
@@ -190,7 +190,7 @@ def exports_json(out: Folder, exports: PlannedExports | CleanedExports) -> dict[
     }
 
 
-def _as_json(plan: PurgePlan, applied: PurgeResult | None, account: TrainingAccount) -> dict[str, Any]:
+def _as_json(plan: PurgePlan, applied: PurgeResult | None, account: TrainingAccount) -> dict[str, object]:
     return {
         "applied": applied is not None and applied.purge_id is not None,
         "purge_id": applied.purge_id if applied else None,
@@ -220,6 +220,6 @@ def _as_json(plan: PurgePlan, applied: PurgeResult | None, account: TrainingAcco
             | ({"not_opened": list(entry.not_opened)} if entry.not_opened else {})
             for entry in plan.elsewhere
         ],
-        "exposures": list(account.exposures),
+        "exposures": [asdict(each) for each in account.exposures],
         "exposures_unread": dict(account.unread),
     }

@@ -94,7 +94,7 @@ class TuneResult:
     by_rule: tuple[tuple[str, int], ...]
     examples: tuple[Example, ...]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """As `sluice tune --json` gives it."""
         return asdict(self)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
@@ -37,7 +36,7 @@ class VerifiedOutput:
         """Whether all of it holds."""
         return not self.problems
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """As `sluice verify --json` gives it."""
         return {"ok": self.ok} | asdict(self)
 

@@ -205,7 +205,7 @@ def _read(out: Folder, name: str) -> pa.Table:
     return pa.ipc.open_file(pa.BufferReader(out.read(name))).read_all()
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
+def _row(outcome: Outcome) -> dict[str, object]:
     document = outcome if isinstance(outcome, Document) else outcome.document
     row = {name: _stored(getattr(document, name)) for name in _PLAIN}
     place = document.place
@@ -244,7 +244,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
     )
 
 
-def _finding_row(finding: Finding) -> dict[str, Any]:
+def _finding_row(finding: Finding) -> dict[str, object]:
     return {
         "stage": _stored(finding.stage),
         "rule": _stored(finding.rule),
@@ -266,7 +266,7 @@ def _finding(row: Mapping[str, Any]) -> Finding:
     )
 
 
-def _fault_row(fault: Fault) -> dict[str, Any]:
+def _fault_row(fault: Fault) -> dict[str, object]:
     return {name: _stored(getattr(fault, name)) for name in ("error", "where", "traceback", "message")}
 
 

@@ -150,7 +150,7 @@ class Site:
             BasketItem(kind="doc", value=doc_id.hex()) for doc_id in listed.doc_ids
         }
 
-    def _shown(self, request: web.Request) -> dict[str, Any]:
+    def _shown(self, request: web.Request) -> dict[str, object]:
         basket = frozenset(self.notes.basket() if self.purges else ())
         return {
             "out": self.out.url,

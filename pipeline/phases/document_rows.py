@@ -3,8 +3,6 @@ placements."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,7 +23,7 @@ def join_unit(documents: pa.Table, verdicts: pa.Table, placements: pa.Table) -> 
     part_rows = _integers(documents["part_row"])
     of_verdict = _matching(part_rows, _integers(verdicts["part_row"]))
     of_placement = _matching(part_rows, _integers(placements["part_row"]))
-    columns: dict[str, Any] = {name: documents[name] for name in documents.column_names}
+    columns: dict[str, object] = {name: documents[name] for name in documents.column_names}
     for name in tables.VERDICTS.names[tables.VERDICTS.names.index("status") :]:
         columns[name] = pc.coalesce(
             verdicts[name].combine_chunks().take(of_verdict), documents[name].combine_chunks()

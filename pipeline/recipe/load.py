@@ -44,7 +44,7 @@ def recipe_of(out: Folder, overrides: Sequence[str] = ()) -> PipelineRecipe:
 
 
 def differing_keys(
-    ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})
+    ours: dict[str, object], theirs: dict[str, object], ignore: frozenset[str] = frozenset({"ray"})
 ) -> list[str]:
     """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore`
     aside."""

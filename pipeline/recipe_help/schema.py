@@ -25,7 +25,7 @@ _TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"
 _LIMITS: Final = {"minimum": "at_least", "maximum": "at_most", "exclusiveMinimum": "above"}
 
 
-def recipe_schema(kind: Kind | None = None) -> dict[str, Any]:
+def recipe_schema(kind: Kind | None = None) -> dict[str, object]:
     """The schema of a kind of recipe; None: of either, told apart by [train] as `sluice recipe check`
     does."""
     if kind is None:
@@ -50,7 +50,7 @@ class _Schemas:
         self._kind = kind
         self._keys = {key.name: key for table in recipe_tables(kind) for key in table.keys}
 
-    def table(self, shape: type, name: str) -> dict[str, Any]:
+    def table(self, shape: type, name: str) -> dict[str, object]:
         """A table; `name` is dotted, as in RecipeTable. A key that is not one of its fields is refused."""
         hints = typing.get_type_hints(shape)
         fields = dataclasses.fields(shape)
@@ -67,7 +67,7 @@ class _Schemas:
             "additionalProperties": False,
         }
 
-    def _field(self, field: dataclasses.Field[Any], hint: Any, table: str) -> dict[str, Any]:
+    def _field(self, field: dataclasses.Field[Any], hint: Any, table: str) -> dict[str, object]:
         name = f"{table}.{field.name}" if table else field.name
         schema = self._value(hint, field.metadata, name)
         key = self._keys.get(name)
@@ -78,7 +78,7 @@ class _Schemas:
         default = {} if key.default is None else {"default": key.default}
         return {**schema, "description": description, **default}
 
-    def _value(self, hint: Any, bounds: Mapping[str, Any], name: str) -> dict[str, Any]:
+    def _value(self, hint: Any, bounds: Mapping[str, Any], name: str) -> dict[str, object]:
         """What `lineage.recipe` takes for a field of this type with these bounds."""
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin in (types.UnionType, typing.Union):
@@ -110,8 +110,8 @@ class _Schemas:
         return _scalar(hint, bounds)
 
 
-def _scalar(hint: Any, bounds: Mapping[str, Any]) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": _TYPES[hint]}
+def _scalar(hint: Any, bounds: Mapping[str, Any]) -> dict[str, object]:
+    schema: dict[str, object] = {"type": _TYPES[hint]}
     if hint in (int, float):
         limits = {words: bounds.get(name) for words, name in _LIMITS.items() if bounds.get(name) is not None}
         # A whole number has 64 bits.

@@ -144,7 +144,7 @@ def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
     """The plan of a run over the parsed texts; RecipeError for a source that the earlier run did not have."""
     known = [source.name for source in earlier.recipe.source]
     inputs: list[list[tuple[Input, ...]]] = []
-    probes: dict[str, Any] = {}
+    probes: dict[str, object] = {}
     for source in recipe.source:
         if source.name not in known:
             raise RecipeError(

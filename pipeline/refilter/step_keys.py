@@ -67,7 +67,7 @@ def only_thresholds_differ(
     return measured_by(*ours) == measured_by(*theirs)
 
 
-def _less(table: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+def _less(table: Mapping[str, Any], keys: Collection[str]) -> dict[str, object]:
     return {name: value for name, value in table.items() if name not in keys}
 
 
@@ -176,7 +176,7 @@ def what_differs(stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, A
 def _differing_options(
     stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str
 ) -> list[str]:
-    def own(identity: Mapping[str, Any]) -> dict[str, Any]:
+    def own(identity: Mapping[str, Any]) -> dict[str, object]:
         named: Callable[[Mapping[str, Any]], bool] = lambda one: one["name"] == source  # noqa: E731
         return {**identity["recipe"], "source": next(filter(named, identity["recipe"]["source"]))}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.report.charts import HEIGHT, WIDTH, Axes, spanning
 from pipeline.report.render import escaping
@@ -66,7 +66,7 @@ def render_mix(report: MixReport) -> str:
     )
 
 
-def as_plain(report: MixReport) -> dict[str, Any]:
+def as_plain(report: MixReport) -> dict[str, object]:
     """The report for JSON."""
     return dataclasses.asdict(report) | {
         "toml": report.choice.as_toml(),

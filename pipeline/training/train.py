@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from lineage.storage.folder import Folder
 from pipeline.inspect.first_tokenizer import compare_file
 from pipeline.training.workers import check_workers
+from trainer.evidence.commitment.commit import commit_ended
 from trainer.options import TrainRecipe
 from trainer.recovery.call import prepare_replay
 from trainer.recovery.options import ReplayOptions
@@ -54,6 +55,8 @@ def train_recipe(
         train = _train_here if recipe.ray.in_process else _train_on_ray
         result = finished(recipe) or train(recipe, say, shows_progress=shows_progress)
     ended = asked.is_done if result is None else result.finished
+    if ended and recipe.train.commit:
+        say(commit_ended(Folder(recipe.train.output)))
     certificate = _certified(recipe, asked.purges) if asked.purges and ended else None
     return TrainedCall(result=result, purges=asked.purges, certificate=certificate)
 

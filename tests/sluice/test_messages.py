@@ -35,7 +35,11 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "explain_file": ("explain", {"--json"}),
     "certify": ("certify", {"--json", "--check", "--against"}),
     "check_certificate": ("certify", {"--json", "--purge", "--to", "--against"}),
+    "sample": ("sample", {"--json"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
+    "commit": ("commit", {"--json"}),
+    "prove": ("prove", {"--json"}),
+    "evaluate": ("eval", {"--json", "--no-scan"}),
     "purge": ("purge", {"--json", "--apply", "--reason", "--by", "--forget-export", "--csv", "--csv-safe"}),
 }
 """The command that each function is, and the options of it that the function has not."""
@@ -132,6 +136,7 @@ WRONG: dict[str, Callable[[str], Any]] = {
         sluice.load_train_recipe(train_recipe(out)), from_step=1, forget="all"
     ),
     "`restart` goes with `forget`": lambda out: sluice.train(train_recipe(out), restart=True),
+    "recipe: a dict; expected": lambda out: sluice.run({"run": {"output": out}}),  # type: ignore[arg-type]
     "`to` 'cert.txt'": lambda out: sluice.certify(out, to="cert.txt"),
 }
 
@@ -150,7 +155,7 @@ def train_recipe(out: str) -> Path:
 
 @pytest.mark.parametrize("says", sorted(WRONG))
 def test_a_wrong_call_from_python_names_its_arguments(says: str, out: str) -> None:
-    with pytest.raises((ValueError, LookupError, OSError, RuntimeError)) as raised:
+    with pytest.raises((ValueError, TypeError, LookupError, OSError, RuntimeError)) as raised:
         WRONG[says](out)
     assert says in str(raised.value)
     assert not re.search(r"--[a-z]", str(raised.value))

@@ -145,7 +145,7 @@ class CheckpointWriter(PieceWriter):
         self._publish = publish
         self._elsewhere = elsewhere
 
-    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+    def stage(self, state_dict: dict[str, object]) -> dict[str, object]:
         return state_dict  # the saver has copied it already, into memory that it uses again
 
     def write_data(self, plan: Any, planner: Any) -> Any:

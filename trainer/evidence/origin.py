@@ -66,7 +66,11 @@ def links(certified: CertifiedCheckpoint) -> Iterator[Link]:
     """The weights that the run began with, and those that their run began with, as far as that is
     recorded."""
     setup = first_setup(certified.output, certified.checkpoint)
-    origin = None if setup is None else setup.origin
+    yield from links_from(None if setup is None else setup.origin)
+
+
+def links_from(origin: Origin | None) -> Iterator[Link]:
+    """The weights of `origin`, and those that their run began with; none where a run began from the seed."""
     seen: set[tuple[str, int | None]] = set()
     while origin is not None:
         # A run that began with its own later weights would never end: such a record is damaged or a lie.

@@ -53,24 +53,42 @@ def open_weights(folder: Folder, model: ModelConfig, *, extends: bool) -> Weight
 
     RecipeError where it describes another model, CheckpointError where its tensors are not those of its own
     description, or its files are not whole."""
-    if folder.is_remote:
-        raise RecipeError(
-            f"train.init_from = {folder.url!r}: expected a folder on disk; copy the safetensors there",
-            "train.init_from",
-        )
+    _check_on_disk(folder, "train.init_from")
     config = _described(folder)
     _check_same(folder, config, model, extends=extends)
+    return _checked(folder, config, "train.init_from")
+
+
+def open_described(folder: Folder) -> WeightsFolder:
+    """A folder as its own config.json describes it. Errors as of `open_weights`."""
+    _check_on_disk(folder, None)
+    return _checked(folder, _described(folder), None)
+
+
+def _check_on_disk(folder: Folder, key: str | None) -> None:
+    """`key`: of the recipe, where that names the folder."""
+    if folder.is_remote:
+        raise RecipeError(
+            f"{_named(folder, key)}: expected a folder on disk; copy the safetensors there", key
+        )
+
+
+def _checked(folder: Folder, config: ModelConfig, key: str | None) -> WeightsFolder:
     if folder.exists(_ADAPTER):
         raise RecipeError(
-            f"train.init_from = {folder.url!r} holds an adapter ({_ADAPTER}), which is not computed here: merge it"
+            f"{_named(folder, key)} holds an adapter ({_ADAPTER}), which is not computed here: merge it"
             " into the weights (peft's merge_and_unload), or remove it",
-            "train.init_from",
+            key,
         )
     stored = _without_left_out(_stored(folder), config)
     _check_tensors(folder, stored, config)
     return WeightsFolder(
         folder=folder, config=config, files={name: tensor.file for name, tensor in stored.items()}
     )
+
+
+def _named(folder: Folder, key: str | None) -> str:
+    return folder.url if key is None else f"{key} = {folder.url!r}"
 
 
 def _without_left_out(stored: Mapping[str, _StoredTensor], config: ModelConfig) -> dict[str, _StoredTensor]:

@@ -65,6 +65,19 @@ def read_card(output: Folder) -> ModelCard:
     )
 
 
+def is_run(folder: Folder) -> bool:
+    """Whether a folder is the output of a training run, or one of safetensors. RecipeError where it is
+    neither."""
+    if folder.exists(MODEL_CARD):
+        return True
+    if folder.exists("config.json"):
+        return False
+    raise RecipeError(
+        f"{folder.url} holds neither {MODEL_CARD} (the output of a training run) nor config.json (a folder of"
+        " safetensors, as `sluice export` writes it)"
+    )
+
+
 def _checkpoints(output: Folder, recorded: str) -> Folder:
     """The folder of the checkpoints of `output`: within it, if they lay within it when they were recorded."""
     if not recorded.startswith("/") and not is_remote(recorded):

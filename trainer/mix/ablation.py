@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from lineage.recipe import as_toml
 from lineage.storage.folder import object_store_settings
@@ -285,9 +285,9 @@ def _on_cluster(
             ray.wait(list(tasks), num_returns=len(tasks), timeout=_STOP_SECONDS)
 
 
-def _ray_options(each: Mapping[str, float]) -> dict[str, Any]:
+def _ray_options(each: Mapping[str, float]) -> dict[str, object]:
     named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-    options: dict[str, Any] = {"num_cpus": 0} | {named[name]: each[name] for name in each if name in named}
+    options: dict[str, object] = {"num_cpus": 0} | {named[name]: each[name] for name in each if name in named}
     return options | {"resources": {name: amount for name, amount in each.items() if name not in named}}
 
 

@@ -294,7 +294,7 @@ def _changed(ablation: Ablation, held: Mapping[str, Any]) -> str:
     return "; ".join(found) or "the recipe, [mix] or the data changed since"
 
 
-def _shaping_keys(ablation: Ablation) -> dict[str, Any]:
+def _shaping_keys(ablation: Ablation) -> dict[str, object]:
     """The keys that its runs are a function of: those of [mix] that draw them, and what a proxy takes of
     [train]."""
     proxy = as_plain(ablation.proxy(ablation.points[0]).train)

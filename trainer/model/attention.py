@@ -1,12 +1,13 @@
 """Causal attention that never looks into another document of the same row, nor further back than a window.
 
 Three kernels, equal results: SDPA with a dense mask (any device, memory of the mask seq_len² bits-as-bytes a row);
-the same in blocks of one window, each of which sees itself and the block before; and flex_attention, which skips
-the blocks of the mask that are empty (GPU only: it has no backward on CPU)."""
+piece by piece, where a window leaves few keys, or scores are capped or have sinks; and flex_attention, which skips the
+blocks of the mask that are empty (GPU only: it has no backward on CPU)."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,28 +19,21 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-Kernel = Literal["dense", "flex"]
+from trainer.model.pieces import Piece, Pieces, Scoring, attend_in_pieces, capped
 
+Kernel = Literal["dense", "flex"]
 
 _LEAST_FLEX_WIDTH: Final = 16
 """Numbers of a head that flex_attention's kernels take at least."""
 _BLOCK: Final = 128
 """Positions of a block that flex_attention computes or skips as a whole."""
+_QUERIES_AT_ONCE: Final = 1024
+"""Queries of a piece at most: their scores are there all at once."""
 
 
 def kernel_for(device: torch.device, head_dim: int) -> Kernel:
     """The kernel that is fast on `device`, of those that take heads of this width."""
     return "flex" if device.type == "cuda" and head_dim >= _LEAST_FLEX_WIDTH else "dense"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scoring:
-    """From products of queries and keys to what the softmax takes: they are multiplied by `scale`, then bounded to
-    cap·tanh(x / cap). `sinks_H`: a score of each head for nothing, whose share of the softmax is lost."""
-
-    scale: float
-    cap: float | None = None
-    sinks_H: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +44,12 @@ class Positions:
     documents_BT: Tensor
     places_BT: Tensor
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BandedMask:
-    """Who sees whom in blocks of `window` positions, the last one filled up: bool (B·blocks, 1, window,
-    2·window), where the keys are those of the block before and the block's own."""
-
-    visible: Tensor
-    window: int
+    def part(self, rows: slice, at: slice) -> Positions:
+        """Those of some rows."""
+        return Positions(documents_BT=self.documents_BT[rows, at], places_BT=self.places_BT[rows, at])
 
 
-DocumentMask = Tensor | BlockMask | BandedMask
+DocumentMask = Tensor | BlockMask | Pieces
 _Mask = TypeVar("_Mask")
 
 
@@ -85,14 +74,14 @@ def document_mask(documents_BT: Tensor, kernel: Kernel, window: int | None = Non
     """Who sees whom: position q sees k if k ≤ q, q - k < window and both carry the same document number.
 
     `documents_BT` numbers the documents of each row; only equality counts. Dense: bool of shape (B, 1, T,
-    T)."""
-    if kernel == "dense":
-        if window is not None:
-            return _banded(documents_BT, window)
-        same_BTT = documents_BT[:, :, None] == documents_BT[:, None, :]
-        return same_BTT.tril_().unsqueeze(1)
+    T), pieces with a window."""
     places_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
     every = Positions(documents_BT=documents_BT, places_BT=places_T.expand_as(documents_BT))
+    if kernel == "dense":
+        if window is not None:
+            return pieces_between(every, every, window)
+        same_BTT = documents_BT[:, :, None] == documents_BT[:, None, :]
+        return same_BTT.tril_().unsqueeze(1)
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         seen = (query >= key) & (documents_BT[row, query] == documents_BT[row, key])
@@ -107,16 +96,19 @@ def mask_between(
     """`document_mask` where queries and keys are other positions of the same rows, in any order: a query sees
     a key whose place is not after its own, and not `window` before it, and whose document is its own. Dense:
     bool of shape (B, 1, T of queries, T of keys)."""
-    if kernel == "flex":
+    if kernel == "dense":
+        return _visible_between(queries, keys, window)
 
-        def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            query_place, key_place = queries.places_BT[row, query], keys.places_BT[row, key]
-            seen = (query_place >= key_place) & (
-                queries.documents_BT[row, query] == keys.documents_BT[row, key]
-            )
-            return seen if window is None else seen & (query_place - key_place < window)
+    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        query_place, key_place = queries.places_BT[row, query], keys.places_BT[row, key]
+        same = queries.documents_BT[row, query] == keys.documents_BT[row, key]
+        seen = (query_place >= key_place) & same
+        return seen if window is None else seen & (query_place - key_place < window)
 
-        return _block_mask(queries, keys, window, visible)
+    return _block_mask(queries, keys, window, visible)
+
+
+def _visible_between(queries: Positions, keys: Positions, window: int | None) -> Tensor:
     visible_BTT = queries.documents_BT[:, :, None] == keys.documents_BT[:, None, :]
     visible_BTT.logical_and_(queries.places_BT[:, :, None] >= keys.places_BT[:, None, :])
     if window is not None:
@@ -124,16 +116,37 @@ def mask_between(
     return visible_BTT.unsqueeze(1)
 
 
-def _banded(documents_BT: Tensor, window: int) -> BandedMask:
-    num_rows, length = documents_BT.shape
-    own = F.pad(documents_BT, (0, -length % window), value=-1).view(num_rows, -1, window)
-    before = F.pad(own[:, :-1], (0, 0, 1, 0), value=-2)  # before the first block there is nothing
-    keys = torch.cat((before, own), dim=2)
-    query_W = torch.arange(window, device=own.device)[:, None]
-    key_W = torch.arange(2 * window, device=own.device)
-    near = (query_W < key_W) & (key_W <= query_W + window)
-    visible = (own[..., None] == keys[:, :, None]) & near
-    return BandedMask(visible=visible.flatten(0, 1).unsqueeze(1), window=window)
+def pieces_between(queries: Positions, keys: Positions, window: int | None) -> Pieces:
+    """`mask_between` in pieces, without those where nothing is visible. Keys are in the order of their places in
+    the row. With a window a piece has queries whose places follow each other, and the keys that their windows
+    reach."""
+    if window is None:
+        whole = _pieces_of(_visible_between(queries, keys, window))
+        return tuple(piece for piece in whole if bool(piece.visible.any()))
+    (num_rows, num_queries), found = queries.places_BT.shape, list[Piece]()
+    alike = all(bool((one.places_BT == one.places_BT[0]).all()) for one in (queries, keys))
+    for rows in [slice(0, num_rows)] if alike else [slice(row, row + 1) for row in range(num_rows)]:
+        places_Q, places_K = queries.places_BT[rows.start], keys.places_BT[rows.start].contiguous()
+        number_Q = torch.arange(num_queries, device=places_Q.device)
+        follows_Q = F.pad(places_Q.diff() == 1, (1, 0))
+        run_Q = number_Q.masked_fill(follows_Q, 0).cummax(0).values  # where the run of places began
+        low = ((number_Q - run_Q) % min(window, _QUERIES_AT_ONCE) == 0).nonzero().flatten()
+        high = F.pad(low[1:], (0, 1), value=num_queries)
+        first = torch.searchsorted(places_K, places_Q[low] - window, right=True)
+        end = torch.searchsorted(places_K, places_Q[high - 1], right=True)
+        for bounds in torch.stack((low, high, first, end), dim=1).tolist():
+            at, there = slice(*bounds[:2]), slice(*bounds[2:])
+            near = _visible_between(queries.part(rows, at), keys.part(rows, there), window)
+            if near.numel() and bool(near.any()):
+                found.append(Piece(rows=rows, queries=at, keys=there, visible=near))
+    return tuple(found)
+
+
+def _pieces_of(visible_BTT: Tensor) -> Pieces:
+    """A dense mask in pieces of all rows and keys."""
+    rows, keys = slice(0, len(visible_BTT)), slice(0, visible_BTT.shape[-1])
+    cuts = (slice(low, low + _QUERIES_AT_ONCE) for low in range(0, visible_BTT.shape[2], _QUERIES_AT_ONCE))
+    return tuple(Piece(rows=rows, queries=at, keys=keys, visible=visible_BTT[:, :, at]) for at in cuts)
 
 
 def _block_mask(
@@ -190,20 +203,14 @@ def attend_here(
 ) -> Tensor:
     """Attention output of shape (B, T, H, K) on this rank alone; H query heads share G key-value heads in
     equal groups."""
-    if isinstance(mask, BandedMask):
-        rows, length = query_BTHK.shape[:2]
-        query, key, value = (_in_blocks(one, mask.window) for one in (query_BTHK, key_BTGK, value_BTGK))
-        keys, values = (
-            torch.cat((F.pad(one[:, :-1], (0, 0, 0, 0, 0, 0, 1, 0)), one), dim=2).flatten(0, 1)
-            for one in (key, value)
-        )
-        output = attend_here(query.flatten(0, 1), keys, values, mask.visible, scoring)
-        return output.reshape(rows, -1, *output.shape[2:])[:, :length]
+    plain = scoring.cap is None and scoring.sinks_H is None
+    if isinstance(mask, tuple) or not (plain or isinstance(mask, BlockMask)):
+        pieces = mask if isinstance(mask, tuple) else _pieces_of(mask)
+        attend: Callable[..., Tensor] = _attend_to_each if plain else attend_in_pieces
+        return attend(query_BTHK, key_BTGK, value_BTGK, pieces, scoring)
     query, key, value = (tensor.transpose(1, 2) for tensor in (query_BTHK, key_BTGK, value_BTGK))
     if isinstance(mask, BlockMask):
         output = _attend_in_blocks(query, key, value, mask, scoring)
-    elif scoring.cap is not None or scoring.sinks_H is not None:
-        output = _attend_to_scores(query, key, value, mask, scoring)
     else:
         # What SDPA would choose on a GPU adds gradients up in an order that changes from run to run.
         with sdpa_kernel(SDPBackend.MATH) if query.is_cuda else nullcontext():
@@ -213,29 +220,19 @@ def attend_here(
     return output.transpose(1, 2)
 
 
-def _in_blocks(x_BTHK: Tensor, window: int) -> Tensor:
-    """(B, blocks, window, H, K), the last block filled up."""
-    filled = F.pad(x_BTHK, (0, 0, 0, 0, 0, -x_BTHK.shape[1] % window))
-    return filled.reshape(len(x_BTHK), -1, window, *x_BTHK.shape[2:])
-
-
-def _attend_to_scores(query: Tensor, key: Tensor, value: Tensor, visible: Tensor, scoring: Scoring) -> Tensor:
-    """What SDPA has no word for: all scores, capped before they are masked, with a column of sinks."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    groups = query.shape[1] // key.shape[1]
-    keys, values = (one.repeat_interleave(groups, dim=1).to(wide) for one in (key, value))
-    scores = capped(query.to(wide) @ keys.mT * scoring.scale, scoring.cap).masked_fill(~visible, -torch.inf)
-    if scoring.sinks_H is not None:
-        sinks = scoring.sinks_H.to(wide)[:, None, None].expand(*scores.shape[:-1], 1)
-        shares = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
-    else:
-        shares = scores.softmax(-1)
-    return (shares @ values).to(query.dtype)
-
-
-def capped(x: Tensor, cap: float | None) -> Tensor:
-    """Numbers bounded smoothly to ± `cap` (Gemma 2, 2408.00118, section 2)."""
-    return x if cap is None else cap * torch.tanh(x / cap)
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _attend_to_each(
+    query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, pieces: Pieces, scoring: Scoring
+) -> Tensor:
+    """Each piece by itself, since all that its queries see is in it."""
+    whole = []
+    for _, of_rows in itertools.groupby(pieces, lambda piece: piece.rows.start):
+        outputs = [
+            attend_here(query_BTHK[rows, at], key_BTGK[rows, keys], value_BTGK[rows, keys], visible, scoring)
+            for rows, at, keys, visible in of_rows
+        ]
+        whole.append(torch.cat(outputs, dim=1))
+    return torch.cat(whole)
 
 
 def _attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scoring: Scoring) -> Tensor:

@@ -167,6 +167,15 @@ NormKind = Literal["plain", "one plus"]
 rounded to the stream's dtype, as in OLMo 2. (transformers' Llama, Mistral, Qwen, SmolLM3 and DeepSeek round x̂ before
 it: that is another rounding of bfloat16, and the same in float32.)"""
 
+NORM_PLACES: Final = {
+    "before": ("input_layernorm", None, "post_attention_layernorm", None),
+    "behind": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    "both": (
+        "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
+    ),
+}  # fmt: skip
+"""Where norms stand, the names of those before and behind attention, before and behind the feed-forward part."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig(JsonRecord):

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
 
-from trainer.model.attention import Scoring
 from trainer.model.context import Mask, attend
 from trainer.model.description import LatentAttention, ModelConfig
 from trainer.model.made_again import made_again
 from trainer.model.norms import WholeNorm, norm
+from trainer.model.pieces import Scoring
 from trainer.model.rotary import Turns, rotate
 
 

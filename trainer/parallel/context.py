@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.model.attention import Kernel, Positions, mask_between, masks_of
-from trainer.model.context import GatheredMask, Mask, RingMask
+from trainer.model.attention import Kernel, Positions, mask_between, masks_of, pieces_between
+from trainer.model.context import GatheredMask, Mask
+from trainer.model.pieces import RingMask
 from trainer.model.rows import DeviceRows
 
 Balance = Literal["zigzag", "documents", "none"]
@@ -83,17 +84,16 @@ def _mask(
         return Positions(documents_BT=documents_BT.gather(1, places_BT), places_BT=places_BT)
 
     group = options.group
-    queries = positions(places_BRT[:, group.rank()])
-    if options.method == "gather":
-        return GatheredMask(
-            group=group, mask=mask_between(queries, positions(places_BRT.flatten(1)), kernel, window)
-        )
-    parts = (
-        cast(Tensor, mask_between(queries, positions(places_BT), "dense", window))
-        for places_BT in places_BRT.unbind(1)
-    )
-    # Whether anything is visible decides what the host starts, so it must be read from the device.
-    return RingMask(group=group, parts=tuple(part if bool(part.any()) else None for part in parts))
+    queries, every = positions(places_BRT[:, group.rank()]), places_BRT.flatten(1)
+    if options.method == "ring":
+        # What each rank sees decides what the host starts, so it must be read from the device.
+        parts = (pieces_between(queries, positions(places_BT), window) for places_BT in places_BRT.unbind(1))
+        return RingMask(group=group, parts=tuple(parts))
+    if kernel == "flex" or window is None:
+        return GatheredMask(group=group, mask=mask_between(queries, positions(every), kernel, window))
+    in_order = every.sort(dim=1)
+    mask = pieces_between(queries, positions(in_order.values), window)
+    return GatheredMask(group=group, mask=mask, order_BT=in_order.indices)
 
 
 def deal_positions(positions_BT: Tensor, num_ranks: int, balance: Balance) -> Tensor:

@@ -19,8 +19,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from trainer.model.description import NORM_PLACES
 from trainer.model.self_attention import Attention
-from trainer.model.transformer import NORM_PLACES, CausalLM, Layer
+from trainer.model.transformer import CausalLM, Layer
 
 _OF_HEADS: Final = ("q_proj", "k_proj", "v_proj", "q_b_proj", "kv_b_proj")
 """Products whose outputs are split by heads."""
@@ -36,7 +37,7 @@ def split_tensors(model: CausalLM, mesh: DeviceMesh) -> None:
     # The residual stream stays a DTensor split by position: with local tensors a compiled block would lose
     # it.
     rowwise = partial(RowwiseParallel, output_layouts=Shard(1), use_local_output=False)
-    every_plan: dict[str, Any] = {
+    every_plan: dict[str, ParallelStyle] = {
         place: SequenceParallel() for place in NORM_PLACES[model.config.norms] if place
     }
     every_plan |= {
@@ -66,7 +67,7 @@ def split_tensors(model: CausalLM, mesh: DeviceMesh) -> None:
         if isinstance(attention, Attention) and attention.sinks is not None:
             sinks = distribute_tensor(attention.sinks, mesh, [Shard(0)], src_data_rank=None)
             attention.sinks = nn.Parameter(sinks)
-    outer_plan: dict[str, Any] = {}
+    outer_plan: dict[str, ParallelStyle] = {}
     if model.span.has_embedding:
         outer_plan["model.embed_tokens"] = RowwiseParallel(
             input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False

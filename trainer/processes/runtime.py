@@ -73,7 +73,7 @@ def join_process_group(num_workers: int, watchdog_seconds: float, store: Any = N
     return process
 
 
-def _members(timeout: datetime.timedelta) -> dict[str, Any]:
+def _members(timeout: datetime.timedelta) -> dict[str, object]:
     """Who the processes are, as `init_process_group` takes it; nothing where it finds that in the environment
     by itself, as under srun.
 

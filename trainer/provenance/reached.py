@@ -103,7 +103,7 @@ def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
         folder = Folder(url)
         if not folder.exists(FACTS_FILE):
             raise StorageError(f"no {FACTS_FILE} in {folder.url}: give the output of a training run")
-        for number, fact in enumerate(_with_unrecorded(folder)):
+        for number, fact in enumerate(facts_of(folder)):
             if isinstance(fact, RunFact):
                 run_rows.append(RunRow(**dataclasses.asdict(fact) | {"output": folder.url}, fact=number))
                 if fact.output != folder.url:
@@ -124,8 +124,9 @@ def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
     return MoreRuns(runs=tuple(run_rows), segments=tuple(segment_rows), placed=frozenset(placed))
 
 
-def _with_unrecorded(output: Folder) -> list[Fact]:
-    """The facts of an output, and those that its next attempt would add about the newest."""
+def facts_of(output: Folder) -> list[Fact]:
+    """The facts of a training output, and those that its next attempt would add about the newest: what metrics.jsonl
+    tells of the steps behind the last one."""
     facts = [fact for _, fact in FactLog(output).facts()]
     segments = [fact for fact in facts if isinstance(fact, SegmentFact)]
     if not segments:

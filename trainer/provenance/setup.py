@@ -85,7 +85,7 @@ def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None, hardware
     )
 
 
-def layout_of(recipe: TrainRecipe) -> dict[str, Any]:
+def layout_of(recipe: TrainRecipe) -> dict[str, object]:
     """What the order of additions depends on."""
     table = recipe.train
     return dataclasses.asdict(table.mesh) | {

@@ -364,7 +364,7 @@ class Operations:
         return found.f_code, found.f_lineno
 
 
-def _argument(args: Sequence[Any], kwargs: dict[str, Any], at: int, parameters: Sequence[str]) -> Any:
+def _argument(args: Sequence[Any], kwargs: dict[str, object], at: int, parameters: Sequence[str]) -> Any:
     return args[at] if at < len(args) else kwargs.get(parameters[at])
 
 

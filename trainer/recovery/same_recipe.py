@@ -74,7 +74,7 @@ def _continued(recipe: TrainRecipe) -> Position | None:
     return None if newest is None else read_position(folder.folder(newest.name))
 
 
-def _parted(recipe: TrainRecipe) -> tuple[dict[str, Any], dict[str, Any]]:
+def _parted(recipe: TrainRecipe) -> tuple[dict[str, object], dict[str, object]]:
     """The keys of [train] that make the learning rate, and the others that are told."""
     rest = dict(_deciding(recipe, sys.maxsize))
     plain = as_plain(absolute_places(recipe).train)
@@ -84,7 +84,7 @@ def _parted(recipe: TrainRecipe) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"steps": rest.pop("steps"), "optimizer": {name: optimizer[name] for name in _OF_THE_RATE}}, rest
 
 
-def _differing(now: dict[str, Any], was: dict[str, Any]) -> list[str]:
+def _differing(now: dict[str, object], was: dict[str, object]) -> list[str]:
     def shown(where: str, value: Any) -> str:
         text = shown_value(where, value)
         return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
@@ -126,5 +126,5 @@ def _deciding(recipe: TrainRecipe, done: int) -> Mapping[str, Any]:
     return kept
 
 
-def _without(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _without(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, object]:
     return {name: value for name, value in table.items() if name not in names}

@@ -102,7 +102,13 @@ def assemble(
         check_place=hooks.check_place,
     )
     watchdog = hooks.watchdog or _watchdog(recipe, process)
-    clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+    profiler = Profiler(table.profile, output, process.rank, attempt)
+
+    def at(where: str) -> None:
+        watchdog.at(progress.step, where)
+        profiler.at(where)
+
+    clock = PhaseClock(model.device, at)
     goodput = LiveGoodput(output) if process.rank == 0 else None
     nodes = of_every_rank(socket.gethostname(), groups.control)
     if process.rank == 0:
@@ -124,7 +130,7 @@ def assemble(
             context=context,
             feed=feed,
             health=Health(table, process.device, output, groups.control, partial(state_tensors, context)),
-            profiler=Profiler(table.profile, output, process.rank, attempt),
+            profiler=profiler,
             recorder=recorder,
             watchdog=watchdog,
         ),

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from lineage.storage.folder import Folder
 from trainer.attempts import Attempt, AttemptEnd, attempt_ends, attempts
@@ -295,7 +295,7 @@ class LiveGoodput:
         return dataclasses.replace(report, goodput=parts)
 
 
-def goodput_json(account: GoodputAccount) -> dict[str, Any]:
+def goodput_json(account: GoodputAccount) -> dict[str, object]:
     """The account as plain values."""
     found = account.at()
     return {

@@ -27,8 +27,8 @@ import csv
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from rich.filesize import decimal
 
@@ -47,7 +47,8 @@ from pipeline.terminal import counted, visible, without_formula
 if TYPE_CHECKING:
     from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
     from pipeline.inspect.purging import PurgeAccount
-    from pipeline.inspect.trace.tracing import TrainingAccount
+    from pipeline.inspect.trace.tracing import ExposedRun, TrainingAccount, UndoneReadings
+    from trainer.recovery.price import ReplayPrice
 
 _MOST_PAGES: Final = 20
 """Documents of a plan, as the terminal lists them; --csv has all."""
@@ -253,17 +254,17 @@ def _print_training(account: TrainingAccount) -> None:
     """What training runs read of the documents, and what is not known of that."""
     for exposure in account.exposures:
         lines = []
-        if exposure["num_exposures"]:
+        if exposure.num_exposures:
             lines.append(
-                f"training run {exposure['run']} read them {counted(exposure['num_exposures'], 'time')}, in"
+                f"training run {exposure.run} read them {counted(exposure.num_exposures, 'time')}, in"
                 f" {_steps(exposure)}; last checkpoint before: {_checkpoint(exposure)}"
             )
-        if exposure["replay"] is not None:
-            lines.append(f"  {_price(exposure)}")
+        if exposure.replay is not None:
+            lines.append(f"  {_price(exposure, exposure.replay)}")
         lines += [
-            f"training run {exposure['run']} read them {counted(undone['num_exposures'], 'time')} in attempt"
-            f" {undone['attempt']}, {_steps(undone)}: {undone['how']}"
-            for undone in exposure["undone"]
+            f"training run {exposure.run} read them {counted(undone.num_exposures, 'time')} in attempt"
+            f" {undone.attempt}, {_steps(undone)}: {undone.how}"
+            for undone in exposure.undone
         ]
         for line in lines:
             print(visible(line))
@@ -271,40 +272,35 @@ def _print_training(account: TrainingAccount) -> None:
         print(visible(f"what training run {run} read since its last checkpoint is unknown: {why}"))
 
 
-def _steps(exposure: Mapping[str, Any]) -> str:
-    first, last = exposure["first_step"], exposure["last_step"]
+def _steps(exposure: ExposedRun | UndoneReadings) -> str:
+    first, last = exposure.first_step, exposure.last_step
     return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
-def _checkpoint(exposure: dict[str, Any]) -> str:
-    if exposure["last_checkpoint_unknown"] is not None:
-        return f"unknown: {exposure['last_checkpoint_unknown']}"
-    before = exposure["last_checkpoint_before"]
+def _checkpoint(exposure: ExposedRun) -> str:
+    if exposure.last_checkpoint_unknown is not None:
+        return f"unknown: {exposure.last_checkpoint_unknown}"
+    before = exposure.last_checkpoint_before
     return "none kept" if before is None else str(before)
 
 
-def _price(exposure: dict[str, Any]) -> str:
+def _price(exposure: ExposedRun, price: ReplayPrice) -> str:
     """The cost of removing the documents from a run's model."""
-    price = exposure["replay"]
-    where = (
-        f"from checkpoint {price['from_step']}"
-        if price["from_step"]
-        else "from the first weights (--restart)"
-    )
-    line = f"to remove them from the model: {counted(price['num_steps'], 'step')} {where}"
-    if price["seconds"] is not None:
-        line += f", about {price['seconds']:,.0f} seconds"
-    if price["device_hours"] is not None:
-        unit = "processor" if price["device"] == "cpu" else "GPU"
-        processes = counted(price["num_processes"], "process", "processes")
-        line += f" and {price['device_hours']:.2g} {unit} hours on {processes}"
-    line += f", by {exposure['replay_call']}"
-    if exposure["recipe_unknown"] is not None:
-        line += f" ({exposure['recipe_unknown']})"
-    if price["waiting"]:
+    where = f"from checkpoint {price.from_step}" if price.from_step else "from the first weights (--restart)"
+    line = f"to remove them from the model: {counted(price.num_steps, 'step')} {where}"
+    if price.seconds is not None:
+        line += f", about {price.seconds:,.0f} seconds"
+    if price.device_hours is not None and price.num_processes is not None:
+        unit = "processor" if price.device == "cpu" else "GPU"
+        processes = counted(price.num_processes, "process", "processes")
+        line += f" and {price.device_hours:.2g} {unit} hours on {processes}"
+    line += f", by {exposure.replay_call}"
+    if exposure.recipe_unknown is not None:
+        line += f" ({exposure.recipe_unknown})"
+    if price.waiting:
         line += (
-            f"; {counted(len(price['waiting']), 'earlier purge waits', 'earlier purges wait')} for a replay: one"
-            f" for all is {price['num_steps_together']:,} steps, one for each {price['num_steps_apart']:,}"
+            f"; {counted(len(price.waiting), 'earlier purge waits', 'earlier purges wait')} for a replay: one"
+            f" for all is {price.num_steps_together:,} steps, one for each {price.num_steps_apart:,}"
         )
     return line
 

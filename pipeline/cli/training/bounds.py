@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _LAW = "2404.10102's fit; of its data and tokenizer, so for this run a forecast and no measurement"
 
 
-def as_json(found: Roofline) -> dict[str, Any]:
+def as_json(found: Roofline) -> dict[str, object]:
     """The figures as one object: operations and bytes of forward, seconds, nats a token."""
     return {
         "gpu": found.gpu.name,

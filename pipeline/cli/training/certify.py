@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
@@ -56,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         raise RecipeError(f"{options.outs[0]!r}: an OUT goes with --to and --check")
     if options.purge and options.to is None:
         raise RecipeError("--purge goes with --to alone: --check takes the purges of the certificate")
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     if options.to is not None:
         result |= _write(options, output)
     if options.check is not None:
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if result.get("holds", True) and result.get("equal", True) else 1
 
 
-def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
+def _write(options: argparse.Namespace, output: Folder) -> dict[str, object]:
     from pipeline.training.certify import make_certificate
 
     made = make_certificate(output, options.purge, options.outs, options.to)
@@ -86,7 +85,7 @@ def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
     return {"certificate": options.to, "page": made.page, "read": certified.read, **row}
 
 
-def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
+def _check(options: argparse.Namespace, output: Folder) -> dict[str, object]:
     from pipeline.training.certify import check_certificate
 
     lines = check_certificate(options.check, output, options.outs)
@@ -98,7 +97,7 @@ def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
     return {"holds": all(line.holds for line in lines), "lines": [asdict(line) for line in lines]}
 
 
-def _compare(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
+def _compare(options: argparse.Namespace, output: Folder) -> dict[str, object]:
     from pipeline.training.certify import compare_runs
 
     found = compare_runs(output, Folder(options.against))

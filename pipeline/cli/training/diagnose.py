@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if found.is_stopped else 0
 
 
-def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
+def diagnosis_json(found: Diagnosis) -> dict[str, object]:
     """A diagnosis as plain values."""
     from trainer.telemetry.step_report import straggler_row
 
@@ -104,7 +104,7 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _absence(absence: Absence) -> dict[str, Any]:
+def _absence(absence: Absence) -> dict[str, object]:
     return {
         "operation": _operation(absence.operation),
         "waiting": list(absence.waiting),
@@ -114,7 +114,7 @@ def _absence(absence: Absence) -> dict[str, Any]:
     }
 
 
-def _mismatch(mismatch: Mismatch) -> dict[str, Any]:
+def _mismatch(mismatch: Mismatch) -> dict[str, object]:
     return {
         "usual": _operation(mismatch.usual),
         "ranks": list(mismatch.ranks),
@@ -123,7 +123,7 @@ def _mismatch(mismatch: Mismatch) -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: Operation) -> dict[str, object]:
     site = operation.site
     return {
         "name": site.name,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trainer.planning.fleet.simulation import FleetSimulation
 
 
-def as_json(found: FleetSimulation) -> dict[str, Any]:
+def as_json(found: FleetSimulation) -> dict[str, object]:
     """The figures as one object: seconds, and shares of 1."""
     from trainer.planning.fleet.storage import TIERS, seconds_of_names, share_of_opens
 

@@ -19,7 +19,7 @@ _EXPLAINED = 10
 """How many of the first layouts the page compares with the next."""
 
 
-def as_json(found: SearchResult) -> dict[str, Any]:
+def as_json(found: SearchResult) -> dict[str, object]:
     """The search as one object: every layout that was refused too."""
     return {
         "candidates": found.num_candidates,
@@ -36,7 +36,7 @@ def as_json(found: SearchResult) -> dict[str, Any]:
     }
 
 
-def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+def _candidate_json(candidate: Candidate) -> dict[str, object]:
     layout = candidate.layout
     return {
         **dataclasses.asdict(layout.mesh),
@@ -52,9 +52,9 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _refused_json(refused: RefusedLayout) -> dict[str, Any]:
+def _refused_json(refused: RefusedLayout) -> dict[str, object]:
     choice = refused.choice
-    made: dict[str, Any] = {"pp": choice.pp, "cp": choice.cp, "tp": choice.tp, "dp": choice.dp}
+    made: dict[str, object] = {"pp": choice.pp, "cp": choice.cp, "tp": choice.tp, "dp": choice.dp}
     later = {
         "ep": choice.ep,
         "micro_batch": choice.micro_batch,

@@ -39,7 +39,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.cli.arguments import add_json, add_recipe, count
 from pipeline.cli.printing import console, print_json, titled_table
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def as_json(plan: TrainingPlan) -> dict[str, Any]:
+def as_json(plan: TrainingPlan) -> dict[str, object]:
     """The plan as one object; bytes, seconds, and shares of 1."""
     layout, config = plan.layout, plan.layout.config
     return {

@@ -105,9 +105,9 @@ def _explained_here(asked: ReplayedStep) -> WhyStep:
     return explain_step(asked, replay)
 
 
-def why_json(found: WhyStep) -> dict[str, Any]:
+def why_json(found: WhyStep) -> dict[str, object]:
     """A step as plain values; what is not finite is null."""
-    plain: dict[str, Any] = _finite(asdict(found))
+    plain: dict[str, object] = _finite(asdict(found))
     return plain
 
 

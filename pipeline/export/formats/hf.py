@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 
@@ -51,7 +50,7 @@ def _open(sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str) -> It
         yield rows
 
 
-def _columns(row: TextRow) -> dict[str, Any]:
+def _columns(row: TextRow) -> dict[str, object]:
     return {_NAMES.get(name, name): value for name, value in row.plain().items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from lineage.exports.manifest import ExportedFile
 from pipeline.export.formats.chunks import CHUNK_BYTES, chunks
@@ -29,7 +29,7 @@ def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
 
 def index_files(job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, bytes]:
     """<split>/index.json: every chunk of the split, in order of name. `dim`: the chunk's tokens."""
-    by_split: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_split: dict[str, list[dict[str, object]]] = defaultdict(list)
     for file in files:
         chunk = {
             "chunk_bytes": file.bytes,

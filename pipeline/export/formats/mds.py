@@ -89,7 +89,7 @@ def _encode_array(values: npt.NDArray[Any]) -> bytes:
     return bytes([1 << 2 | kind]) + len(values).to_bytes(1 << kind, "little") + values.tobytes()
 
 
-def _config(columns: Mapping[str, str]) -> dict[str, Any]:
+def _config(columns: Mapping[str, str]) -> dict[str, object]:
     return {
         "version": 2,
         "format": "mds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from blake3 import blake3
@@ -51,5 +51,5 @@ def _open(sink: ExportSink, unit: ExportUnit, split: str) -> Iterator[TextRows]:
         yield rows
 
 
-def _columns(row: TextRow) -> dict[str, Any]:
+def _columns(row: TextRow) -> dict[str, object]:
     return {"text": row.text, "id": row.id}

@@ -36,6 +36,7 @@ from pipeline.inspect.scan.passes import (
 from pipeline.inspect.scan.scanned_runs import Benchmark, ReadingRuns, ReadItem
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import PipelineRecipe, RayTable
 from pipeline.terminal import counted
 from stages.composition import clean_text
 from stages.contamination import Finder
@@ -78,37 +79,20 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
         raise RecipeError(
             f"--runs: {out.url} holds texts and no tokens (tokenize.off), so no run has read it"
         )
-    job = ScanJob(
-        out=out.url,
-        key=index.content_fingerprint,
-        items=tuple(items),
-        ngram=request.ngram,
-        dedup=recipe.dedup,
-        pii=recipe.pii,
-        encoding=recipe.tokenize.encoding,
-        eot_id=index.tokenizer.eot_id if index.has_tokens else None,
-    )
+    job = scan_job(out, index, recipe, items, request.ngram)
     finder = finder_of(job)
     names = ", ".join(map(without_secrets, read))
     if len(finder.skipped) == len(items):
         raise RecipeError(f"--against {names}: none of its {len(items)} items has five words to look for")
     # Before the long work: a run that is not there is a wrong call.
     runs = None if request.runs is None else ReadingRuns(out, request.runs)
-    ray = as_connected(recipe.ray)
-    with units_session(ray):
-        pieces = _pieces(out, index, request.ngram)
-        common, num_documents, pieces = _first_pass(job, pieces, TaskResources.of(ray), reporter)
-        job = replace(job, common=tuple(common), places=request.runs is not None)
-        found = _second_pass(job, pieces, TaskResources.of(ray), reporter)
+    scanned_texts = find_items(out, index, job, recipe.ray, reporter, places=request.runs is not None)
+    job, num_documents, found = scanned_texts.job, scanned_texts.num_documents, scanned_texts.found
     share = len(found) / max(1, num_documents)
     max_share = max(_SHARE, _FEW / max(1, num_documents)) if request.max_share is None else request.max_share
     found_items = tuple(sorted({match.item for one in found.values() for match in one.matches}))
     benchmarks = tuple(_benchmarks(out, read, finder.skipped, found_items))
-    scanned = None
-    if runs is not None:
-        scanned = runs.readings(
-            benchmarks, [read for doc_id in sorted(found) for read in _read_items(found[doc_id])]
-        )
+    scanned = None if runs is None else runs.readings(benchmarks, scanned_texts.read_items())
     return ScanEvidence(
         against=names,
         benchmarks=benchmarks,
@@ -117,7 +101,7 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
         num_items=len(items),
         skipped_items=tuple(finder.skipped),
         found_items=found_items,
-        common_ngrams=len(common),
+        common_ngrams=len(job.common),
         num_documents=num_documents,
         num_found=len(found),
         share=share,
@@ -132,10 +116,51 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     )
 
 
-def _read_items(found: ContaminatedDocument) -> Iterator[ReadItem]:
-    """The items that a document holds, each with the tokens that hold it."""
-    for match, spans in zip(found.matches, found.tokens, strict=True):
-        yield ReadItem(item=match.item, doc_id=found.doc_id, spans=spans)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundItems:
+    """What a scan found: the documents that hold an item, by doc_id; `job.common` has the n-grams that were left out.
+    Items are looked for in `num_documents`."""
+
+    job: ScanJob
+    num_documents: int
+    found: Mapping[bytes, ContaminatedDocument]
+
+    def read_items(self) -> list[ReadItem]:
+        """The items of each document, with the tokens that hold them, where the scan asked for `places`."""
+        return [
+            ReadItem(item=match.item, doc_id=doc_id, spans=spans)
+            for doc_id in sorted(self.found)
+            for match, spans in zip(self.found[doc_id].matches, self.found[doc_id].tokens, strict=True)
+        ]
+
+
+def scan_job(
+    out: Folder, index: Index, recipe: PipelineRecipe, items: Sequence[str], ngram: Literal["13w", "8t"]
+) -> ScanJob:
+    """What is looked for in an output, and how."""
+    return ScanJob(
+        out=out.url,
+        key=index.content_fingerprint,
+        items=tuple(items),
+        ngram=ngram,
+        dedup=recipe.dedup,
+        pii=recipe.pii,
+        encoding=recipe.tokenize.encoding,
+        eot_id=index.tokenizer.eot_id if index.has_tokens else None,
+    )
+
+
+def find_items(
+    out: Folder, index: Index, job: ScanJob, ray: RayTable, reporter: ProgressReporter, *, places: bool
+) -> FoundItems:
+    """Both passes over an output; `places`: with the tokens that hold each item."""
+    ray = as_connected(ray)
+    with units_session(ray):
+        pieces = _pieces(out, index, job.ngram)
+        common, num_documents, pieces = _first_pass(job, pieces, TaskResources.of(ray), reporter)
+        job = replace(job, common=tuple(common), places=places)
+        found = _second_pass(job, pieces, TaskResources.of(ray), reporter)
+    return FoundItems(job=job, num_documents=num_documents, found=found)
 
 
 def _read_benchmark(file: str, field: str) -> tuple[str, list[str]]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
@@ -15,6 +15,9 @@ from lineage.storage.places import name_in
 from lineage.store.rows import DocumentRow
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
+
+if TYPE_CHECKING:
+    from trainer.recovery.price import ReplayPrice
 
 UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What reading a run's output raises: storage OSError, JSON that is not what training wrote any of the
@@ -50,24 +53,53 @@ def _why_repeated(out: Folder, row: DocumentRow, cluster_size: int) -> str | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UndoneReadings:
+    """Readings of an attempt that are not applied. `undone_by`: the attempt that went on from before them (None:
+    their steps were skipped), and `how` in words."""
+
+    attempt: int
+    num_exposures: int
+    first_step: int
+    last_step: int
+    undone_by: int | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposedRun:
+    """What a run read of some documents. First and last step and `num_exposures` are of the readings that count in
+    its weights. `last_checkpoint_before`: steps done at the checkpoint to go back to, None where none is kept, and
+    where it is unknown: `last_checkpoint_unknown` then says why. So do `replay_unknown` of a `replay` that is None,
+    and `recipe_unknown` of a `replay_call` (a shell line) that names no recipe."""
+
+    run: str
+    output: str
+    first_step: int | None
+    last_step: int | None
+    num_exposures: int
+    last_checkpoint_before: int | None = None
+    last_checkpoint_unknown: str | None = None
+    replay: ReplayPrice | None = None
+    replay_unknown: str | None = None
+    replay_call: str | None = None
+    recipe_unknown: str | None = None
+    undone: tuple[UndoneReadings, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingAccount:
     """What training runs read of some documents: `exposures`, one for each run that read any. `unread`: by
     run, why it is not known what it read since its last checkpoint: its output cannot be read."""
 
-    exposures: tuple[dict[str, Any], ...]
+    exposures: tuple[ExposedRun, ...]
     unread: Mapping[str, str]
 
 
 def training_account(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None) -> TrainingAccount:
-    """Each run that read any of these placed documents. What counts in its weights: first and last step, how
-    often, the checkpoint to go back to, and what a replay from there costs (`trainer/recovery/price.py`), by
-    which call. `undone`: the readings that count no more, by attempt, and how they came to be undone.
-    `purge_id`: the purge that has taken them, which is none that waits beside it. Steps since a run's last
-    checkpoint, which the store does not have yet, are counted where its output can be read.
-
-    `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown`
-    then says why; so do `replay_unknown` of a null `replay`, and `recipe_unknown` of a call that names no
-    recipe. A purge goes on without the output of a run, and its account too."""
+    """Each run that read any of these placed documents, with the checkpoint to go back to, what a replay from
+    there costs (`trainer/recovery/price.py`), and the readings that count no more. `purge_id`: the purge that
+    has taken them, which is none that waits beside it. Steps since a run's last checkpoint, which the store does
+    not have yet, are counted where its output can be read: a purge goes on without it, and its account too."""
     more, unread = _facts_of(out, make_tracer(out).runs())
     tracer = _tracer(out, None, more)
     read: dict[str, list[Exposure]] = {}
@@ -79,29 +111,21 @@ def training_account(out: str, doc_ids: Sequence[bytes], purge_id: str | None = 
     return TrainingAccount(exposures=tuple(exposures), unread=unread)
 
 
-def _account(out: str, run: TrainingRun, seen: Sequence[Exposure], purge_id: str | None) -> dict[str, Any]:
+def _account(out: str, run: TrainingRun, seen: Sequence[Exposure], purge_id: str | None) -> ExposedRun:
     """What a run read, which is not nothing."""
     applied = [exposure.step for exposure in seen if exposure.applied]
-    row: dict[str, Any] = {
-        "run": run.run,
-        "output": run.output,
-        "first_step": min(applied, default=None),
-        "last_step": max(applied, default=None),
-        "num_exposures": len(applied),
-        "last_checkpoint_before": None,
-        "last_checkpoint_unknown": None,
-        "replay": None,
-        "replay_unknown": None,
-        "replay_call": None,
-        "recipe_unknown": None,
-        "undone": undone_readings(run, seen),
-    }
-    if applied:
-        row |= _last_checkpoint(run, min(applied)) | _replay(out, run, min(applied), purge_id)
-    return row
+    read = ExposedRun(
+        run=run.run,
+        output=run.output,
+        first_step=min(applied, default=None),
+        last_step=max(applied, default=None),
+        num_exposures=len(applied),
+        undone=undone_readings(run, seen),
+    )
+    return _with_replay(out, run, read, purge_id) if applied else read
 
 
-def undone_readings(run: TrainingRun, seen: Iterable[Exposure]) -> list[dict[str, Any]]:
+def undone_readings(run: TrainingRun, seen: Iterable[Exposure]) -> tuple[UndoneReadings, ...]:
     """The readings that are not applied, by attempt and by what undid them, in order: the attempt that went
     on from before the step (None: the step was skipped), and in words."""
     begun = {
@@ -115,17 +139,17 @@ def undone_readings(run: TrainingRun, seen: Iterable[Exposure]) -> list[dict[str
             undoing = (number for number in later if begun[number] <= exposure.step)
             key = exposure.attempt, next(undoing, None)
             groups.setdefault(key, []).append(exposure.step)
-    return [
-        {
-            "attempt": attempt,
-            "num_exposures": len(steps),
-            "first_step": min(steps),
-            "last_step": max(steps),
-            "undone_by": by,
-            "how": _how_undone(run, attempt, steps, by, begun),
-        }
+    return tuple(
+        UndoneReadings(
+            attempt=attempt,
+            num_exposures=len(steps),
+            first_step=min(steps),
+            last_step=max(steps),
+            undone_by=by,
+            how=_how_undone(run, attempt, steps, by, begun),
+        )
         for (attempt, by), steps in sorted(groups.items(), key=lambda item: (item[0][0], item[0][1] or 0))
-    ]
+    )
 
 
 def _how_undone(
@@ -174,13 +198,6 @@ def _facts_of(out: str, runs: Sequence[TrainingRun]) -> tuple[MoreRuns, dict[str
     return more, unread
 
 
-def _last_checkpoint(run: TrainingRun, step: int) -> dict[str, Any]:
-    """The newest checkpoint of a run with at most `step` steps done, or why it is unknown."""
-    kept, unknown = known_checkpoints(run)
-    before = max((done for done in kept if done <= step), default=None)
-    return {"last_checkpoint_before": before, "last_checkpoint_unknown": unknown}
-
-
 def known_checkpoints(run: TrainingRun) -> tuple[list[int], str | None]:
     """The steps done at each checkpoint of a run that is there, or none and why that is unknown."""
     try:
@@ -197,26 +214,31 @@ def _unreadable(output: str, error: Exception) -> str:
     return f"{output} cannot be read ({reason})"
 
 
-def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -> dict[str, Any]:
-    """What it costs `run` to leave the documents out again and by which call, or why that is unknown."""
+def _with_replay(out: str, run: TrainingRun, read: ExposedRun, purge_id: str | None) -> ExposedRun:
+    """With the newest checkpoint before the readings, what it costs to leave the documents out again and by which
+    call, or why that is unknown."""
     from trainer.recovery.price import price_of
     from trainer.recovery.readings import find_purges
 
+    first_step = read.first_step or 0
+    kept, unknown = known_checkpoints(run)
+    before = max((done for done in kept if done <= first_step), default=None)
+    read = replace(read, last_checkpoint_before=before, last_checkpoint_unknown=unknown)
     try:
         kept = _kept_checkpoints(run)
-        before = [
+        waiting = [
             replace(purged, purges=tuple(purge for purge in purged.purges if purge.purge_id != purge_id))
             for purged in find_purges([out], ["all"])
         ]
-        price = asdict(price_of(run, kept, first_step, before[0] if before else None))
+        price = price_of(run, kept, first_step, waiting[0] if waiting else None)
     except RecipeError as error:  # of the run's output, or of a purge that has begun and did not end
-        return {"replay_unknown": str(error)}
+        return replace(read, replay_unknown=str(error))
     except UNREADABLE as error:
-        return {"replay_unknown": _unreadable(run.output, error)}
-    recipe, unknown = _recorded_call(run.output)
+        return replace(read, replay_unknown=_unreadable(run.output, error))
+    recipe, recipe_unknown = _recorded_call(run.output)
     # Without a checkpoint that is early enough, the run begins again only where it is told to.
-    call = f"sluice train {shlex.quote(recipe)} --forget all{'' if price['from_step'] else ' --restart'}"
-    return {"replay": price, "replay_call": call, "recipe_unknown": unknown}
+    call = f"sluice train {shlex.quote(recipe)} --forget all{'' if price.from_step else ' --restart'}"
+    return replace(read, replay=price, replay_call=call, recipe_unknown=recipe_unknown)
 
 
 def _recorded_call(output: str) -> tuple[str, str | None]:

@@ -6,7 +6,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -127,7 +127,7 @@ class _Corpus:
 
     async def sql(self, request: web.Request) -> web.Response:
         asked = request.query.get("q", "").strip()
-        values: dict[str, Any] = {"found": None, "plot": None, "key": "", "wrong": ""}
+        values: dict[str, object] = {"found": None, "plot": None, "key": "", "wrong": ""}
         try:
             found = await aside(query, self._site.out, asked, self._site.version, LIMITS) if asked else None
         except QueryError as error:  # what was asked stands there to be put right

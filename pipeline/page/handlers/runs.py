@@ -15,7 +15,7 @@ from lineage.store.delta import read_table
 from pipeline.page.guard import ALONE, HEADERS
 from pipeline.page.site import Site, aside
 from pipeline.page.views.ablations import ablations_of, report_of
-from pipeline.page.views.runs import Metrics, metrics_of, purges_of_run, shown_run
+from pipeline.page.views.runs import Metrics, has_traces, metrics_of, profile_page, purges_of_run, shown_run
 
 
 def routes(site: Site) -> Iterable[web.RouteDef]:
@@ -28,6 +28,7 @@ def routes(site: Site) -> Iterable[web.RouteDef]:
         web.get(f"{site.base}runs/{{run}}/step", pages.step),
         web.get(f"{site.base}runs/{{run}}/metrics.json", pages.metrics),
         web.get(f"{site.base}runs/{{run}}/purges", pages.purges),
+        web.get(f"{site.base}runs/{{run}}/profile", pages.profile),
     ]
 
 
@@ -49,7 +50,8 @@ class _Runs:
         site, name = self._site, request.match_info["run"]
         shown = await aside(lambda: shown_run(site.out, site.tracer(), name))
         metrics: Metrics = await aside(metrics_of, shown.run.output)
-        return site.show(request, "run", shown=shown, metrics=metrics)
+        traced = await aside(has_traces, shown.run.output)
+        return site.show(request, "run", shown=shown, metrics=metrics, traced=traced)
 
     async def step(self, request: web.Request) -> web.Response:
         """The documents of a step, or of one of its rows."""
@@ -64,6 +66,13 @@ class _Runs:
         shown = await aside(lambda: shown_run(site.out, site.tracer(), name))
         metrics: Metrics = await aside(metrics_of, shown.run.output)
         return web.Response(text=metrics.as_json(), content_type="application/json", headers=HEADERS)
+
+    async def profile(self, request: web.Request) -> web.Response:
+        """What the run's traces say, as `sluice train profile` writes it."""
+        site, name = self._site, request.match_info["run"]
+        shown = await aside(lambda: shown_run(site.out, site.tracer(), name))
+        page = await aside(profile_page, shown.run.output)
+        return web.Response(text=page, content_type="text/html", headers=ALONE)
 
     async def purges(self, request: web.Request) -> web.Response:
         """What the run read of every purge; worked out by inverting its order, so it is asked for."""

@@ -17,7 +17,7 @@ from lineage.store.rows import DocumentRow, MemberRow
 from lineage.trace.document_history import DocumentHistory, StageDecision
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Tracer
-from pipeline.inspect.trace.tracing import UNREADABLE, known_checkpoints, undone_readings
+from pipeline.inspect.trace.tracing import UNREADABLE, UndoneReadings, known_checkpoints, undone_readings
 from pipeline.page.views.texts import ShownText, clean_text, masked, parsed_text, shown, side_by_side
 from trainer.provenance.batches import read_row_losses
 from trainer.telemetry.metrics_file import metrics_size, read_reports
@@ -108,7 +108,7 @@ class RunLine:
     before: int | None
     after_first: int | None
     after_last: int | None
-    undone: tuple[dict[str, Any], ...]
+    undone: tuple[UndoneReadings, ...]
     unknown: str
 
 
@@ -252,7 +252,7 @@ def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
         before=None if first is None else max((step for step in checkpoints if step <= first), default=None),
         after_first=_first_behind(checkpoints, first),
         after_last=_first_behind(checkpoints, last),
-        undone=tuple(undone_readings(run, exposures)),
+        undone=undone_readings(run, exposures),
         unknown=unknown or "",
     )
 

@@ -251,7 +251,7 @@ class RecordedPurge:
     """A purge as it is recorded: the first of its `num_documents` with role and place."""
 
     row: PurgeRow
-    match: dict[str, Any]
+    match: dict[str, object]
     documents: tuple[dict[str, Any], ...]
     num_documents: int
     by_role: tuple[tuple[str, int], ...]

@@ -7,17 +7,21 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.rows import SegmentRow
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Tracer, UnknownError
-from pipeline.inspect.trace.tracing import UNREADABLE, known_checkpoints, training_account
+from pipeline.inspect.trace.tracing import UNREADABLE, ExposedRun, known_checkpoints, training_account
 from pipeline.page.views.plan import Certificates, certificates_of
+from pipeline.report.profile import render_profile
+from pipeline.training.profiled import read_profile
+from trainer.evidence.profiles.rank_trace import TraceError
 from trainer.telemetry.metrics_file import METRICS_FILE, metrics_size
 from trainer.telemetry.step_report import StepReport
+from trainer.telemetry.trace_file import FOLDER as TRACES
 
 MOST_POINTS: Final = 1_500
 _PIECE: Final = 8 << 20
@@ -69,7 +73,7 @@ class ShownRun:
     """A run with what the store has of it, and its checkpoints; `unknown` says why these are not known."""
 
     run: TrainingRun
-    plan: dict[str, Any]
+    plan: dict[str, object]
     segments: tuple[SegmentRow, ...]
     skipped: tuple[int, ...]
     num_skipped: int
@@ -142,6 +146,22 @@ def metrics_of(output: str) -> Metrics:
     )
 
 
+def has_traces(output: str) -> bool:
+    """Whether the run at `output` left a trace; not where that cannot be known."""
+    try:
+        return bool(Folder(output).names(TRACES))
+    except UNREADABLE:
+        return False
+
+
+def profile_page(output: str) -> str:
+    """The page of the run's traces. UnknownError where none can be read."""
+    try:
+        return render_profile(read_profile(Folder(output)))
+    except (TraceError, *UNREADABLE) as error:
+        raise UnknownError(str(error)) from error
+
+
 def _thin(report: StepReport) -> StepReport:
     """What a curve takes of a report: a long run has a million of them."""
     return StepReport(
@@ -179,7 +199,7 @@ class PurgeOfRun:
     purge_id: str
     at: str
     reason: str
-    seen: dict[str, Any] | None
+    seen: ExposedRun | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +217,6 @@ def purges_of_run(out: Folder, lookup: Lookup, name: str, purged: dict[str, list
         placed = sorted(set(purged.get(purge.purge_id, [])))
         account = training_account(out.url, placed, purge.purge_id)
         unread = account.unread.get(name, unread)
-        seen = next((each for each in account.exposures if each["run"] == name), None)
+        seen = next((each for each in account.exposures if each.run == name), None)
         found.append(PurgeOfRun(purge_id=purge.purge_id, at=purge.at, reason=purge.reason, seen=seen))
     return PurgesOfRun(purges=tuple(found), unread=unread)

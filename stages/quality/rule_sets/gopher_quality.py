@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from functools import partial
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from stages.quality.offending import lines_that, lines_with
 from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, Variant
@@ -387,6 +387,6 @@ def rule_set(variant: Variant, limits: Limits, stop_words: tuple[str, ...]) -> R
     return RuleSet(name="gopher_quality", rules=tuple(rules))
 
 
-def _given(row: RuleSpec, variant: Variant, stop_words: frozenset[str]) -> dict[str, Any]:
+def _given(row: RuleSpec, variant: Variant, stop_words: frozenset[str]) -> dict[str, object]:
     # datatrove's stop words are counted while words are split, by the splitter.
     return {"stop_words": stop_words} if row is _STOP_WORDS and variant != "datatrove" else {}

@@ -284,6 +284,7 @@ def test_an_export_of_what_is_no_training_is_refused_before_torch_is_loaded(tmp_
         ("train why {} --step 1", 2, "sluice train why: {} is not the output of a training run"),
         ("train goodput {}", 1, "sluice train goodput: {} holds no attempt whose beginning is known"),
         ("train diagnose {}", 1, "sluice train diagnose: {} holds no recorder"),
+        ("train profile {}", 1, "sluice train profile: {} holds no trace"),
     ],
 )
 def test_what_is_no_training_is_told_before_torch_is_loaded(

@@ -114,11 +114,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Replayed:
         for record in template.records
         if record.status == "kept"
         for account in [training_account(out.url, [record.doc_id])]
-        if account.exposures and account.exposures[0]["first_step"] > 1
+        if account.exposures and (account.exposures[0].first_step or 0) > 1
     )
     purge_id = str(purge(out, by_doc(record)).purge_id)
     run, segment = map(json.loads, output.read(FACTS_FILE).splitlines())
-    step = seen["first_step"]
+    step = seen.first_step or 0
     facts = [
         run,
         segment | {"last_step": last},
@@ -145,9 +145,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Replayed:
         output=output,
         purge_id=purge_id,
         doc_id=record.doc_id,
-        num=seen["num_exposures"],
+        num=seen.num_exposures,
         step=step,
-        last=seen["last_step"],
+        last=seen.last_step or 0,
     )
 
 

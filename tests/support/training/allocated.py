@@ -71,27 +71,22 @@ def planned_peak(layout: ParallelLayout, config: ModelConfig, batch: TwinBatch) 
 
 def on_a_cpu(layout: PlannedLayout, *, sparse: bool = False) -> float:
     """A layer's activations where norms are not fused, which keeps their inputs scaled too, and attention
-    keeps its mask in float32 for each layer: the only ways in which a CPU keeps more than a GPU. In windows it
-    keeps each key and value twice. Where scores are capped or have sinks it keeps them, behind the cap and as
-    shares, of all heads."""
+    keeps its mask in float32 for each layer: the only ways in which a CPU keeps more than a GPU. Where scores are
+    capped or have sinks, and in a ring, it keeps no mask. In windows, whose outputs are joined, it keeps these
+    twice."""
     config = layout.config
     norms = (4 if config.norms == "both" else 2) * config.width / layout.mesh.tp
     if config.query_key_norm == "head":
         norms += config.head_dim * (config.num_heads + config.num_kv_heads)
-    seen = layout.seq_len if layout.mesh.cp == 1 or layout.context.method == "gather" else 0
-    kinds = [min(2 * (window or layout.seq_len), seen) for window in config.windows]
-    by_kind = [_of_attention(config, length, windowed=length < seen) for length in kinds]
-    per_token = norms + sum(by_kind) / len(by_kind)
-    return layer_activations(layout, sparse=sparse) + layout.weight_bytes * layout.tokens * per_token
-
-
-def _of_attention(config: ModelConfig, length: int, *, windowed: bool) -> float:
-    """Numbers of a token in attention over so many keys."""
-    pairs = config.num_kv_heads * (config.head_dim + config.value_dim)
+    kept = 0.0
     if config.score_cap is None and not config.sinks:
-        return length + pairs * windowed
-    scores = config.num_heads * length * (1 if config.score_cap is None else 2)
-    return scores + config.num_heads * (config.head_dim + config.value_dim) * (1 + windowed) - pairs
+        seen = layout.seq_len if layout.mesh.cp == 1 or layout.context.method == "gather" else 0
+        joined = config.num_heads * config.value_dim
+        kinds = [
+            2 * window + joined if window and 2 * window < seen else float(seen) for window in config.windows
+        ]
+        kept = sum(kinds) / len(kinds)
+    return layer_activations(layout, sparse=sparse) + layout.weight_bytes * layout.tokens * (norms + kept)
 
 
 def peaks(folder: Path, url: str, layout: ParallelLayout, config: ModelConfig, batch: TwinBatch) -> list[int]:

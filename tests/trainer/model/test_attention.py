@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from trainer.model.attention import (
-    BandedMask,
     Kernel,
     Positions,
-    Scoring,
     attend_here,
     document_mask,
     kernel_for,
     mask_between,
     masks_of,
+    pieces_between,
 )
+from trainer.model.pieces import Scoring
 from trainer.model.sizes import model_config
 
 
@@ -117,10 +117,16 @@ def test_positions_in_any_order_see_what_they_see_in_order(kernel: Kernel, windo
     assert (found - whole[:, mine]).abs().max() < 1e-6
 
 
-def test_no_mask_of_a_windowed_layer_is_as_large_as_all_pairs() -> None:
-    mask = document_mask(documents([2048]), "dense", 64)
-    assert isinstance(mask, BandedMask)
-    assert mask.visible.numel() == 2048 * 128
+def test_pieces_of_a_window_have_the_keys_that_it_reaches_and_no_others() -> None:
+    documents_BT = documents([2048], [1000, 1048])
+    places_BT = torch.arange(2048).expand(2, -1)
+    order = torch.cat((places_BT[:, 1024:1280], places_BT[:, :256]), dim=1).sort().values
+    for at in (places_BT, order):
+        queries = Positions(documents_BT=documents_BT.gather(1, at), places_BT=at)
+        every = Positions(documents_BT=documents_BT, places_BT=places_BT)
+        found = pieces_between(queries, every, 64)
+        assert len(found) == at.shape[1] // 64
+        assert all(piece.visible.shape[2] <= 64 and piece.visible.shape[3] <= 127 for piece in found)
 
 
 def test_masks_are_made_once_for_the_layers_of_each_window() -> None:

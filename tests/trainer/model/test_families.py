@@ -31,10 +31,11 @@ from tests.support.training.transformers_models import (
     reference_model,
     reference_rows,
 )
-from trainer.model import attention, experts, feed_forward, norms, self_attention
-from trainer.model.attention import BandedMask, Scoring, capped
+from trainer.model import attention, experts, feed_forward, norms, pieces, self_attention
+from trainer.model.attention import Positions
 from trainer.model.description import ModelConfig, NormKind, Rotary, RouterConfig
 from trainer.model.norms import norm
+from trainer.model.pieces import Pieces, Scoring, capped
 
 
 def difference(name: str, change: Callable[[ModelConfig], ModelConfig] = lambda config: config) -> float:
@@ -145,17 +146,18 @@ def each_head_alone(norm: norms.WholeNorm, x_BTK: Tensor) -> Tensor:
     return (heads * torch.rsqrt(heads.square().mean(-1, keepdim=True) + norm.eps)).flatten(-2) * norm.weight
 
 
-def over_the_documents_end(documents_BT: Tensor, window: int) -> BandedMask:
-    return BANDED(torch.zeros_like(documents_BT), window)
+def over_the_documents_end(queries: Positions, keys: Positions, window: int | None) -> Pieces:
+    documents_BT = torch.zeros_like(queries.documents_BT)
+    every = dataclasses.replace(queries, documents_BT=documents_BT)
+    return PIECES(every, every, window)
 
 
 def capped_behind_the_mask(
-    query: Tensor, key: Tensor, value: Tensor, visible: Tensor, scoring: Scoring
-) -> Tensor:
-    groups = query.shape[1] // key.shape[1]
-    keys, values = (one.repeat_interleave(groups, dim=1) for one in (key, value))
-    scores = (query @ keys.mT * scoring.scale).masked_fill(~visible, -1e9)
-    return capped(scores, scoring.cap).softmax(-1) @ values
+    queries: Tensor, keys: Tensor, visible: Tensor, scoring: Scoring
+) -> tuple[Tensor, Tensor]:
+    assert scoring.cap is not None
+    scores = capped((queries @ keys.mT * scoring.scale).masked_fill(~visible, -1e9), scoring.cap)
+    return scores, scoring.scale * (1 - (scores / scoring.cap).square())
 
 
 def weighted_with_the_bias(layer: experts.ExpertLayer, logits_BTE: Tensor) -> tuple[Tensor, Tensor]:
@@ -178,11 +180,12 @@ def experts_gate_and_up_exchanged(
     )
 
 
-BANDED, SCORES, THROUGH = attention._banded, experts.ExpertLayer._scores, experts.StackedExperts._through
+PIECES, SCORES = attention.pieces_between, experts.ExpertLayer._scores
+THROUGH = experts.StackedExperts._through
 WRONG_CODE: dict[str, tuple[str, Any, str, Any]] = {
     "a norm of each head for one of all": ("olmo2", norms.WholeNorm, "forward", each_head_alone),
-    "a window over a document's end": ("mistral", attention, "_banded", over_the_documents_end),
-    "a cap behind the mask": ("gemma2", attention, "_attend_to_scores", capped_behind_the_mask),
+    "a window over a document's end": ("mistral", attention, "pieces_between", over_the_documents_end),
+    "a cap behind the mask": ("gemma2", pieces, "_scores", capped_behind_the_mask),
     "the router's bias in the weights": (
         "deepseek_v3", experts.ExpertLayer, "_scores", weighted_with_the_bias,
     ),
@@ -208,6 +211,7 @@ COMPUTING = (
     "experts",
     "feed_forward",
     "norms",
+    "pieces",
     "rotary",
     "self_attention",
     "transformer",

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainer.model.attention import Scoring, document_mask, document_masks
+from trainer.model.attention import document_mask, document_masks
 from trainer.model.context import attend
 from trainer.model.description import Llama3Scaling, ModelConfig, Rotary
+from trainer.model.pieces import Scoring
 from trainer.model.rotary import rotary_angles, rotary_turns, rotate
 from trainer.model.sizes import model_config
 from trainer.model.transformer import CausalLM, initial_weight

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast, get_args
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from tests.support.training.family_layouts import compare
-from tests.support.training.layouts import double, shared, staged
+from tests.support.processes.forked import run_forked
+from tests.support.training.family_layouts import LARGER, LAYOUTS, compare
+from tests.support.training.layouts import double, shared
 from tests.support.training.transformers_models import FAMILIES, VARIANTS
 from trainer.model import norms, self_attention
+from trainer.model.context import attend
+from trainer.model.pieces import Scoring
+from trainer.model.rows import DeviceRows
 from trainer.parallel import context
+from trainer.parallel.context import Balance, ContextOptions, share_rows
 from trainer.parallel.layout import ParallelLayout
+from trainer.processes.runtime import Process
 
 pytestmark = pytest.mark.differential("trainer/model", "trainer/parallel")
 WITH_EXPERTS = ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
-LAYOUTS = {
-    "tensor 2": double(tp=2),
-    "shard 2": double(dp_shard=2),
-    "pipeline 2": staged("1f1b", pp=2),
-    "context 2, gathered": shared("gather", "zigzag", cp=2),
-    "context 2, ring": shared("ring", "documents", cp=2),
-}
-LARGER = {
-    "pipeline 2 x tensor 2": staged("interleaved", pp=2, tp=2),
-    "context 2 x tensor 2, ring": shared("ring", "zigzag", cp=2, tp=2),
-    "shard 2 x tensor 2, recomputed": dataclasses.replace(double(dp_shard=2, tp=2), recompute="full"),
-    "shard 2, some recomputed": dataclasses.replace(double(dp_shard=2), recompute="selective"),
-    "replicas 2": double(dp_replicate=2, zero=0),
-    "shard 2, once a step": double(dp_shard=2, zero=1),
-    "pipeline 2, zbv": staged("zbv", pp=2),
-}
 
 
 def assert_as_one_process(folder: Path, names: list[str], layout: ParallelLayout) -> None:
@@ -74,8 +69,51 @@ def take_one_ranks_gradient_of_the_shared_key() -> None:
 
 
 def forget_windows_between_ranks() -> None:
-    honest = context.mask_between
-    context.mask_between = lambda queries, keys, kernel, window=None: honest(queries, keys, kernel)
+    honest = context.pieces_between
+    context.pieces_between = lambda queries, keys, window: honest(queries, keys, None)
+
+
+LENGTH, NARROW = 512, 16
+
+
+class LargestTensor(TorchDispatchMode):
+    """The most numbers that a tensor has which an operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        self.size = max([self.size, *(one.numel() for one in tree_leaves(made) if isinstance(one, Tensor))])
+        return made
+
+
+def largest_of_windows(method: Literal["gather", "ring"], balance: Balance, process: Process) -> int:
+    """Of masks, attention and its gradients in a layer with a narrow window, whose positions are shared."""
+    lengths = torch.tensor([[300, 212], [30, 482]])
+    documents_BT = torch.stack([torch.arange(2).repeat_interleave(row) for row in lengths])
+    rows = DeviceRows.of_one_document(torch.zeros(2, LENGTH, dtype=torch.int64))
+    rows = dataclasses.replace(rows, documents_BT=documents_BT)
+    options = ContextOptions(
+        group=cast(dist.ProcessGroup, dist.group.WORLD), method=method, balance=balance, windows=(NARROW,)
+    )
+    with LargestTensor() as largest:
+        share = share_rows(rows, options, "dense")
+        heads = [torch.randn(2, LENGTH // 2, 1, 4, requires_grad=True) for _ in range(3)]
+        attend(*heads, share.masks[NARROW], Scoring(scale=0.5)).sum().backward()
+    return largest.size
+
+
+@pytest.mark.parametrize("method", ["gather", "ring"])
+@pytest.mark.parametrize("balance", get_args(Balance))
+def test_windows_of_shared_positions_make_nothing_as_large_as_a_dense_mask(
+    method: Literal["gather", "ring"], balance: Balance, tmp_path: Path
+) -> None:
+    found = run_forked(tmp_path, 2, partial(largest_of_windows, method, balance))
+    assert max(found) < LENGTH // 2 * LENGTH // 16
 
 
 FAULTS: dict[str, tuple[str, ParallelLayout, Callable[[], None]]] = {

@@ -106,21 +106,24 @@ def test_a_purge_in_the_middle_of_a_run_is_met_too(small: SmallOut, tmp_path: Pa
 def test_two_purges_are_one_replay(trained: Trained) -> None:
     one, other = trained.record_first_read_in(range(8, 10)), trained.record_first_read_in(range(4, 6))
     (exposure,) = training_account(trained.out.url, [one.doc_id]).exposures
-    price = exposure["replay"]
-    assert (exposure["last_checkpoint_before"], price["from_step"], price["num_steps"]) == (8, 8, 2)
-    assert (price["waiting"], price["num_steps_together"], price["num_steps_apart"]) == ((), 2, 2)
-    assert (price["device"], price["num_processes"], price["seconds"] > 0) == ("cpu", 1, True)
-    assert price["device_hours"] == price["seconds"] / 3600
+    price = exposure.replay
+    assert price is not None
+    assert (exposure.last_checkpoint_before, price.from_step, price.num_steps) == (8, 8, 2)
+    assert (price.waiting, price.num_steps_together, price.num_steps_apart) == ((), 2, 2)
+    assert (price.device, price.num_processes, (price.seconds or 0) > 0) == ("cpu", 1, True)
+    assert price.seconds is not None and price.device_hours == price.seconds / 3600
     first = trained.purge(one)
-    assert training_account(trained.out.url, [one.doc_id], first).exposures[0]["replay"]["waiting"] == ()
+    (again,) = training_account(trained.out.url, [one.doc_id], first).exposures
+    assert again.replay is not None and again.replay.waiting == ()
     (exposure,) = training_account(trained.out.url, [other.doc_id]).exposures
-    price = exposure["replay"]
-    assert (price["from_step"], price["waiting"]) == (4, (first,))
-    assert (price["num_steps_together"], price["num_steps_apart"]) == (6, 8)
+    price = exposure.replay
+    assert price is not None
+    assert (price.from_step, price.waiting) == (4, (first,))
+    assert (price.num_steps_together, price.num_steps_apart) == (6, 8)
     second = trained.purge(other)
     # By the call that the account names, with the recipe that the run recorded.
     place = Folder(str(trained.run.output)).at("attempts/00001.toml")
-    assert exposure["replay_call"] == f"sluice train {place} --forget all"
+    assert exposure.replay_call == f"sluice train {place} --forget all"
     asked = forget(load_recipe(place, TrainRecipe), ["all"], restart=False)
     assert asked.purges == tuple(sorted((first, second)))
     assert "step-00000004" in asked.lines[1]

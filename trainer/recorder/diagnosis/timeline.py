@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from trainer.recorder.diagnosis.collectives import describe
 from trainer.recorder.ring import Operation, RingContent
@@ -27,7 +27,7 @@ def timeline(rings: Mapping[int, RingContent]) -> bytes:
         return gzip.compress(b'{"traceEvents": []}', mtime=0)
     offsets = clock_offsets(shown)
     start = min(ring.operations[0].enter + offsets[rank] for rank, ring in shown.items())
-    events: list[dict[str, Any]] = []
+    events: list[dict[str, object]] = []
     for rank, ring in shown.items():
         last = max(each.exit or each.enter for each in ring.operations)
         events.append({"ph": "M", "pid": rank, "name": "process_name", "args": {"name": _name(rank, ring)}})

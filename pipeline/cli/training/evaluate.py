@@ -1,0 +1,121 @@
+"""Score a checkpoint or an exported folder on texts or on questions with choices.
+
+  sluice eval RUN_OUTPUT --on arc.jsonl                     the newest checkpoint
+  sluice eval RUN_OUTPUT --on mmlu.parquet --shots 5 --shots-from mmlu-dev.parquet
+  sluice eval RUN_OUTPUT --on pages.jsonl --step 2000
+  sluice eval DIR --on arc.jsonl                            a folder of safetensors, as sluice export writes it
+
+A file is JSONL or Parquet. Its fields say what is asked: text; question, choices and answer; or the fields of ARC,
+OpenBookQA, CommonsenseQA, HellaSwag, MMLU, PIQA, WinoGrande, SciQ, BoolQ or Social IQa (docs/evaluation.md).
+  texts     bits a byte: the loss over the bytes of all texts, in windows of the model's context
+  choices   accuracy; accuracy normalised by the bytes of each choice; bits a byte of the right choice
+The definitions are those of lm-eval 0.4.13 and of OLMo, so the scores compare with theirs.
+
+The data that the run read is scanned for the items, as sluice scan does it, and so is the data of the runs whose
+weights it began with (train.init_from). The table shows the score on all items and on those that the model had not
+read, and names the first step that read one and the last clean checkpoint. The scan is kept under
+RUN_OUTPUT/evaluations for the next checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import print_json
+from pipeline.terminal import counted, visible
+
+if TYPE_CHECKING:
+    from trainer.evaluation.result import EvaluationResult
+    from trainer.evaluation.scores import Score
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "place",
+        metavar="RUN_OUTPUT|DIR",
+        help="the output of a training run (train.output), or a folder of safetensors",
+    )
+    parser.add_argument(
+        "--on", nargs="+", required=True, metavar="FILE", help="the items: .jsonl or .parquet files"
+    )
+    parser.add_argument("--kind", choices=["text", "choices"], help="what the files hold (by their fields)")
+    parser.add_argument(
+        "--shots", type=count, default=0, metavar="N", help="solved questions before each question (0)"
+    )
+    parser.add_argument(
+        "--shots-from", metavar="FILE", help="take the first N of this file (the first N others of --on)"
+    )
+    parser.add_argument("--step", type=count, metavar="T", help="the checkpoint of T steps (the newest)")
+    parser.add_argument("--tokenizer", metavar="FILE", help="the tokenizer file of the training data")
+    parser.add_argument(
+        "--no-scan", action="store_true", help="do not look for the items in the training data"
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.phases.progress import ProgressReporter
+    from pipeline.training.evaluation.evaluate import evaluate, evaluation_of
+
+    found = evaluate(
+        options.place,
+        evaluation_of(options.on, kind=options.kind, shots=options.shots, shots_from=options.shots_from),
+        ProgressReporter(),
+        step=options.step,
+        tokenizer=options.tokenizer,
+        scans=not options.no_scan,
+    )
+    if options.json:
+        print_json(found.result.to_json() | {"read": found.read})
+        return 0
+    print(visible(f"{found.result.name} on {found.read}"))
+    for line in result_lines(found.result):
+        print(visible(line))
+    return 0
+
+
+def result_lines(result: EvaluationResult) -> Iterator[str]:
+    """A result as a table, and what the model had read, in words."""
+    rows: list[tuple[str, EvaluationResult | Score]] = [("all items", result)]
+    if result.clean is not None and result.seen:
+        rows.append(("not read before", result.clean))
+    yield f"{'':<16}{'items':>8}{'accuracy':>10}{'norm':>8}{'bits a byte':>13}"
+    for name, score in rows:
+        shown = [
+            "-" if value is None else f"{value:.4f}"
+            for value in (score.accuracy, score.accuracy_norm, score.bits_per_byte)
+        ]
+        yield f"{name:<16}{score.num_items:>8,}{shown[0]:>10}{shown[1]:>8}{shown[2]:>13}"
+    yield from read_lines(result)
+
+
+def read_lines(result: EvaluationResult) -> Iterator[str]:
+    """What the model had read of the items, in words."""
+    if result.seen:
+        for run in dict.fromkeys(each.run for each in result.seen):
+            seen = [each for each in result.seen if each.run == run]
+            first = min(seen, key=lambda each: each.first_step)
+            whose = "" if run is None else f" of run {run}, with whose weights it began"
+            rows = counted(sum(each.readings for each in seen), "row")
+            yield (
+                f"{counted(len(seen), 'item')} read in training, in {rows}"
+                f" of batches, first in step {first.first_step}{whose} (item {first.item})"
+            )
+    elif result.seen is not None:
+        yield "no item read in training"
+    if result.seen:
+        yield (
+            "no checkpoint of the run is clean of them"
+            if result.last_clean_checkpoint is None
+            else "last clean checkpoint: "
+            + (
+                f"{result.last_clean_checkpoint}"
+                if result.last_clean_checkpoint
+                else "the first weights (no checkpoint that is clean is kept)"
+            )
+        )
+    if result.num_too_short:
+        yield f"{counted(result.num_too_short, 'item')} too short to be looked for (fewer than 5 words)"
+    yield from (f"not known: {line}" for line in result.unknown)

@@ -1,0 +1,101 @@
+"""A model together with the tokenizer of its data, opened in this process: what evaluates texts, or makes them,
+begins here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokenizers import Tokenizer as HfTokenizer
+
+from lineage.index.output_index import TokenizerIdentity
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from stages.tokens.tokenizer import Tokenizer, load_recorded, load_tokenizer
+from trainer.huggingface.model_card import chosen_checkpoint, is_run, read_card
+from trainer.huggingface.same_tokenizer import TOKENIZER_JSON, recorded_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainer.huggingface.opened import Dtype, OpenedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTokenizer:
+    """The tokenizer of a model's data. `prefix_id` stands before a text that nothing else stands before: the
+    token that begins texts, else the one that ends them, as for lm-eval. `begins`: ids that the tokenizer of a
+    folder puts before each text; none of ours does."""
+
+    tokenizer: Tokenizer
+    prefix_id: int
+    begins: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextModel:
+    """A model and the tokenizer of its data."""
+
+    opened: OpenedModel
+    text: ModelTokenizer
+
+
+def open_text_model(
+    place: str,
+    *,
+    step: int | None = None,
+    tokenizer: str | None = None,
+    device: torch.device | None = None,
+    dtype: Dtype | None = None,
+) -> TextModel:
+    """A model as of `trainer.huggingface.opened.open_model`, and its tokenizer: the one in the file `tokenizer`,
+    or the one that the run or the folder names. RecipeError also where the tokenizer is not at hand, or is
+    another than the recorded one."""
+    folder = Folder(place)
+    # All that is wrong with the call is told before torch is imported.
+    if is_run(folder):
+        chosen_checkpoint(folder, step)
+        named: TokenizerIdentity | None = read_card(folder).tokenizer
+    else:
+        named = recorded_tokenizer(folder)
+    text = _tokenizer_of(folder, named, tokenizer)
+    from trainer.huggingface.opened import open_model
+
+    return TextModel(opened=open_model(place, step=step, device=device, dtype=dtype), text=text)
+
+
+def _tokenizer_of(folder: Folder, named: TokenizerIdentity | None, given: str | None) -> ModelTokenizer:
+    has_file = not is_run(folder) and folder.exists(TOKENIZER_JSON)
+    if named is None:
+        return _of_folder(folder, given or (folder.at(TOKENIZER_JSON) if has_file else None))
+    tokenizer = None
+    for encoding in [given] if given else [*([folder.at(TOKENIZER_JSON)] if has_file else []), named.name]:
+        try:
+            tokenizer = tokenizer or load_recorded(encoding, hash_=named.hash, eot_id=named.eot_id)
+        except RecipeError:
+            if given is not None:
+                raise
+    if tokenizer is None:
+        raise RecipeError(
+            f"--tokenizer {given}: another tokenizer than {named.name}, with which the data was made"
+            if given
+            else f"{folder.url}: its tokenizer {named.name} is not here: --tokenizer says where its file lies"
+        )
+    return ModelTokenizer(tokenizer=tokenizer, prefix_id=tokenizer.eot_id)
+
+
+def _of_folder(folder: Folder, file: str | None) -> ModelTokenizer:
+    """The tokenizer of a folder that no run of ours made."""
+    if file is None:
+        raise RecipeError(f"{folder.url} has no {TOKENIZER_JSON}: --tokenizer says where its tokenizer lies")
+    config: dict[str, object] = json.loads(folder.read("config.json"))
+    ends = config.get("eos_token_id")
+    end = ends[0] if isinstance(ends, list) and ends else ends
+    tokenizer = load_tokenizer(file, end if isinstance(end, int) else None)
+    begin = config.get("bos_token_id")
+    return ModelTokenizer(
+        tokenizer=tokenizer,
+        prefix_id=begin if isinstance(begin, int) else tokenizer.eot_id,
+        begins=tuple(HfTokenizer.from_file(file).encode("").ids) if file.endswith(".json") else (),
+    )
