@@ -66,9 +66,7 @@ class CheckpointTable:
         0, at_least=0, help="keep checkpoints at multiples of this number of steps for ever; 0: none"
     )
     keep_spaced: int = key(
-        0,
-        at_least=0,
-        help="keep this many more, evenly spaced over the run, for going back; 0: none",
+        0, at_least=0, help="keep this many more, evenly spaced over the run, for going back; 0: none"
     )
     on_damage: Literal["go_back", "stop"] = key(
         "go_back",
@@ -157,9 +155,7 @@ class TrainTable:
         "memory",
     )
     z_loss: float = key(
-        0.0,
-        at_least=0,
-        help="weight of lse² of a token's logits, added to its loss before backward: keeps them small (OLMo: 1e-5)",
+        0.0, at_least=0, help="weight of a token's squared log-sum-exp, added to its loss (OLMo: 1e-5)"
     )
     peak_teraflops: float | None = key(
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"

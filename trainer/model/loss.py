@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
-from trainer.model.attention import capped
 from trainer.model.description import PIECE, vocabulary_parts
+from trainer.model.pieces import capped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from trainer.model.feed_forward import FeedForward
 from trainer.model.loss import Head, Losses, Targets
 from trainer.model.made_again import made_again
 from trainer.model.norms import norm
-from trainer.model.pieces import capped
 from trainer.model.rotary import Turns, rotary_turns
 from trainer.model.self_attention import self_attention
 from trainer.recipe_tables.parallelism import ExpertsTable

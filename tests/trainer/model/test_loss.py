@@ -18,8 +18,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 from tests.support.processes.forked import run_forked
 from trainer.data.dataset import IGNORED
 from trainer.model import loss as loss_module
-from trainer.model.attention import capped
 from trainer.model.loss import Head, Losses, Targets
+from trainer.model.pieces import capped
 from trainer.parallel.tensor import SplitRows
 from trainer.processes.runtime import Process
 
