@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pipeline.plan import InputChangedError
     from pipeline.recipe.tables import PipelineRecipe
     from pipeline.results.faults import StrictError
+    from pipeline.training.sampling import SampledText
     from pipeline.units.bad_records import TooManyBadRecordsError
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         check_certificate,
         compare_runs,
         evaluate,
+        sample,
         train,
     )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
@@ -101,6 +103,7 @@ __all__ = [
     "RefetchError",
     "Rejection",
     "ResourceError",
+    "SampledText",
     "ScanEvidence",
     "Sequences",
     "Steps",
@@ -132,6 +135,7 @@ __all__ = [
     "prove",
     "purge",
     "run",
+    "sample",
     "scan",
     "train",
     "tune",
@@ -173,6 +177,7 @@ _PLACES = {
     "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
     "ResourceError": "pipeline.cluster.capacity",
+    "SampledText": "pipeline.training.sampling",
     "ScanEvidence": "pipeline.inspect.scan.evidence",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
@@ -204,6 +209,7 @@ _PLACES = {
     "prove": "sluice.proofs",
     "purge": "sluice.purging",
     "run": "sluice.running",
+    "sample": "sluice.training",
     "scan": "sluice.corpus",
     "train": "sluice.training",
     "tune": "sluice.corpus",
