@@ -147,6 +147,9 @@ def _step(model: ParallelModel, rows: DeviceRows) -> float:
     count = int((rows.labels_BT != IGNORED).sum())
     of_rank = range(model.dp_rank, num_rows, mesh.dp)
     batch = [rows.map(lambda one, row=row: one[row : row + 1]) for row in of_rank]
+    if not batch:  # more ranks than rows: this one's only fills up
+        filling = rows.map(lambda one: one[:1])
+        batch = [dataclasses.replace(filling, labels_BT=torch.full_like(filling.labels_BT, IGNORED))]
     scale = torch.tensor(model.num_averaged / count, dtype=torch.float64)
     losses: list[Tensor] = []
 
