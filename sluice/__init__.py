@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pipeline.plan import InputChangedError
     from pipeline.recipe.tables import PipelineRecipe
     from pipeline.results.faults import StrictError
+    from pipeline.training.sampling import SampledText
     from pipeline.units.bad_records import TooManyBadRecordsError
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         check_certificate,
         compare_runs,
         evaluate,
+        sample,
         train,
     )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
@@ -103,6 +105,7 @@ __all__ = [
     "RefetchError",
     "Rejection",
     "ResourceError",
+    "SampledText",
     "ScanEvidence",
     "Sequences",
     "Steps",
@@ -135,6 +138,7 @@ __all__ = [
     "purge",
     "record",
     "run",
+    "sample",
     "scan",
     "train",
     "tune",
@@ -177,6 +181,7 @@ _PLACES = {
     "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
     "ResourceError": "pipeline.cluster.capacity",
+    "SampledText": "pipeline.training.sampling",
     "ScanEvidence": "pipeline.inspect.scan.evidence",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
@@ -209,6 +214,7 @@ _PLACES = {
     "purge": "sluice.purging",
     "record": "sluice.records",
     "run": "sluice.running",
+    "sample": "sluice.training",
     "scan": "sluice.corpus",
     "train": "sluice.training",
     "tune": "sluice.corpus",

@@ -90,6 +90,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pipeline.cli.output.export",
         "export a corpus for other tools, or a checkpoint as safetensors",
     ),
+    "sample": (
+        "pipeline.cli.training.sample",
+        "continue a prompt with a checkpoint, or a folder of safetensors",
+    ),
     "plan": (
         "pipeline.cli.training.plan",
         "estimate memory, communication, MFU and cost of a training recipe",
