@@ -24,10 +24,10 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "train": ("train", {"--json"}),
     "verify": ("verify", {"--json"}),
     "scan": ("scan", {"--json"}),
-    "export": ("export", {"--json", "--step", "--tokenizer", "--average", "--ema"}),
+    "export": ("export", {"--json", "--step", "--tokenizer", "--average", "--ema", "--check"}),
     "export_checkpoint": (
         "export",
-        {"--json", "--format", "--name", "--source", "--split", "--dtype", "--tokens"}
+        {"--json", "--check", "--format", "--name", "--source", "--split", "--dtype", "--tokens"}
         | {"--file-documents", "--copy", "--address", "--num-cpus"},
     ),
     "tune": ("tune", {"--json", "--gained"}),
@@ -38,6 +38,7 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "sample": ("sample", {"--json"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
     "commit": ("commit", {"--json"}),
+    "record": ("record", {"--json", "--sql", "--statements-template"}),
     "prove": ("prove", {"--json"}),
     "evaluate": ("eval", {"--json", "--no-scan"}),
     "purge": ("purge", {"--json", "--apply", "--reason", "--by", "--forget-export", "--csv", "--csv-safe"}),
