@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from lineage.recipe import IN_PROCESS, RecipeError, key
+from trainer.recipe_tables.evaluation import EvalTable
 from trainer.recipe_tables.failures import (
     FaultsTable,
     HealthTable,
@@ -220,6 +221,7 @@ class TrainTable:
     health: HealthTable = key(HealthTable())
     resources: ResourcesTable = key(ResourcesTable())
     mixture: tuple[MixtureTable, ...] = key((), help="none: in proportion to tokens")
+    eval: tuple[EvalTable, ...] = key((), help="none: only held-out losses")
 
     def __post_init__(self) -> None:
         for first, last in self.skip:
@@ -234,6 +236,9 @@ class TrainTable:
         steps = [entry.first_step for entry in self.mixture]
         if steps and (steps[0] != 0 or sorted(set(steps)) != steps):
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
+        names = [entry.name for entry in self.eval]
+        if len(set(names)) < len(names):
+            raise RecipeError(f"train.eval: names {names}: expected a name of its own for each", "train.eval")
         if needs := _NEEDS.get(self.dtype):
             raise RecipeError(f'train.dtype = "{self.dtype}": {needs}; expected "float8" or another dtype')
         if self.extend_vocabulary and self.init_from is None:
