@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from lineage.ids import content_hash
-from lineage.index.output_index import read_index
+from lineage.index.output_index import part_name, read_index
+from lineage.index.parsed_texts import texts_name
 from lineage.recipe import RecipeError, as_plain, errors_about
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
@@ -28,6 +29,7 @@ from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe, effective_dedup, tables_of
 from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
+from stages.reading.options import Span
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_step import WHERE_IT_RUNS
 from stages.steps.user.user_code import CodeFile, function_files, function_libraries
@@ -47,12 +49,14 @@ _NUM_PROBES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One input file, or several small ones, and where its rows go: part `file_index` of `source`."""
+    """One input file, or several small ones, and where its rows go: part `file_index` of `source`. With a `span`
+    it is that span of a large file, and what comes of it is put together with that of the others."""
 
     source_index: int
     file_index: int
     inputs: tuple[Input, ...]
     key: str
+    span: Span | None = None
 
     @property
     def source(self) -> str:
@@ -60,7 +64,9 @@ class Unit:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """Bytes of its files, or of its span."""
+        if self.span is not None:
+            return self.span.end - self.span.begin
         return sum(found.size for found in self.inputs)
 
     @property
@@ -72,7 +78,21 @@ class Unit:
     @property
     def folder(self) -> str:
         """Where the unit's own files lie, relative to OUT."""
-        return f"work/units/{self.key}"
+        return f"work/units/{self.key}" + ("" if self.span is None else f".{self.span.name}")
+
+    @property
+    def part_file(self) -> str:
+        """Where its clean texts lie."""
+        if self.span is not None:
+            return f"{self.folder}/part.parquet"
+        return part_name("documents", self.source, self.file_index)
+
+    @property
+    def texts_file(self) -> str:
+        """Where its parsed texts lie, if they are kept."""
+        if self.span is not None:
+            return f"{self.folder}/texts.parquet"
+        return texts_name(self.source, self.file_index)
 
     @property
     def marker(self) -> str:
@@ -222,7 +242,8 @@ def _label(found: Input) -> str:
 
 
 def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
-    """What a run is a function of: not where it and its models run, nor which engine compares."""
+    """What a run is a function of: not where it and its models run, nor which engine compares, nor in how many
+    spans a file is read."""
     dedup = {name: value for name, value in recipe["dedup"].items() if name != "engine"}
     models = {
         table: [
@@ -230,7 +251,9 @@ def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
         ]
         for table in ("classifier", "step")
     }
-    return {name: value for name, value in recipe.items() if name != "ray"} | {"dedup": dedup} | models
+    run = {name: value for name, value in recipe["run"].items() if name != "unit_bytes"}
+    shaping = {name: value for name, value in recipe.items() if name != "ray"}
+    return shaping | {"run": run, "dedup": dedup} | models
 
 
 class InputChangedError(OSError):

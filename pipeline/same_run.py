@@ -71,7 +71,8 @@ def check_same_run(
             return False
         if _has_read(out, recorded["recipe"]):
             markers = [name for name in out.names("work/units") if name.endswith(f"/{UNIT_MARKER}")]
-            num_read = sum(len(json.loads(out.read(name)).get("files", ())) or 1 for name in markers)
+            read = [json.loads(out.read(name)) for name in markers]
+            num_read = sum(len(found.get("files", ())) or 1 for found in read if "span" not in found)
             there = (
                 f"a run that has read {num_read:,} of its {counted(len(recorded['inputs']), 'input file')}"
             )

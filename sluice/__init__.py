@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from pipeline.plan import InputChangedError
     from pipeline.recipe.tables import PipelineRecipe
     from pipeline.results.faults import StrictError
+    from pipeline.training.sampling import SampledText
     from pipeline.units.bad_records import TooManyBadRecordsError
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
+    from sluice.proofs import Proof, commit, prove
     from sluice.purging import AppliedPurge, PlannedPurge, purge
     from sluice.running import load_recipe, load_train_recipe, run
     from sluice.sequences import Sequences
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         check_certificate,
         compare_runs,
         evaluate,
+        sample,
         train,
     )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from trainer.checkpoint.store import CheckpointError
     from trainer.evaluation.result import EvaluationResult
     from trainer.evidence.certificate_file import CertificateError
+    from trainer.evidence.commitment.commit import Commitment
     from trainer.evidence.compare import CheckpointComparison
     from trainer.options import TrainRecipe
     from trainer.recovery.repeats import TrainingStoppedError
@@ -72,6 +76,7 @@ __all__ = [
     "CheckedCertificate",
     "CheckpointComparison",
     "CheckpointError",
+    "Commitment",
     "DamagedFileError",
     "Document",
     "Edit",
@@ -89,6 +94,7 @@ __all__ = [
     "Output",
     "PipelineRecipe",
     "PlannedPurge",
+    "Proof",
     "PurgeError",
     "PurgedError",
     "QueryError",
@@ -97,6 +103,7 @@ __all__ = [
     "RefetchError",
     "Rejection",
     "ResourceError",
+    "SampledText",
     "ScanEvidence",
     "Sequences",
     "Steps",
@@ -114,6 +121,7 @@ __all__ = [
     "WorkerDiedError",
     "certify",
     "check_certificate",
+    "commit",
     "compare_runs",
     "evaluate",
     "explain",
@@ -124,8 +132,10 @@ __all__ = [
     "load_tokenizer",
     "load_train_recipe",
     "open_output",
+    "prove",
     "purge",
     "run",
+    "sample",
     "scan",
     "train",
     "tune",
@@ -140,6 +150,7 @@ _PLACES = {
     "CheckedCertificate": "sluice.training",
     "CheckpointComparison": "trainer.evidence.compare",
     "CheckpointError": "trainer.checkpoint.store",
+    "Commitment": "trainer.evidence.commitment.commit",
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
@@ -157,6 +168,7 @@ _PLACES = {
     "Output": "sluice.output",
     "PipelineRecipe": "pipeline.recipe.tables",
     "PlannedPurge": "sluice.purging",
+    "Proof": "sluice.proofs",
     "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
     "QueryError": "lineage.store.queries.query",
@@ -165,6 +177,7 @@ _PLACES = {
     "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
     "ResourceError": "pipeline.cluster.capacity",
+    "SampledText": "pipeline.training.sampling",
     "ScanEvidence": "pipeline.inspect.scan.evidence",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
@@ -182,6 +195,7 @@ _PLACES = {
     "WorkerDiedError": "pipeline.cluster.dataset",
     "certify": "sluice.training",
     "check_certificate": "sluice.training",
+    "commit": "sluice.proofs",
     "compare_runs": "sluice.training",
     "evaluate": "sluice.training",
     "explain": "sluice.corpus",
@@ -192,8 +206,10 @@ _PLACES = {
     "load_tokenizer": "sluice.tokenizer",
     "load_train_recipe": "sluice.running",
     "open_output": "sluice.output",
+    "prove": "sluice.proofs",
     "purge": "sluice.purging",
     "run": "sluice.running",
+    "sample": "sluice.training",
     "scan": "sluice.corpus",
     "train": "sluice.training",
     "tune": "sluice.corpus",

@@ -34,7 +34,7 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 """Of each function, the arguments that are not called as the options of its command are."""
 _OVERRIDES: Final = {"--set": "overrides"}
-_CALLABLE: Final = ("certify", "explain", "export", "purge", "run", "train", "verify")
+_CALLABLE: Final = ("certify", "commit", "explain", "export", "prove", "purge", "run", "train", "verify")
 """Commands that a message may ask for and that have a function of their name, which takes the same first arguments."""
 _LISTS: Final = ("docs", "urls", "hosts", "domains", "sources", "overrides", "forget_exports")
 _OF_APPLY: Final[tuple[str, ...]] = ("reason", "by", "forget_exports")

@@ -1,7 +1,8 @@
-"""Train on finished outputs, certify what a model no longer holds, check that, and compare two models."""
+"""Train on finished outputs, sample from a model, certify what it no longer holds, check that, and compare two."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from lineage.storage.folder import Folder
 from pipeline.phases.progress import ProgressReporter
 from pipeline.training import certify as certifying
 from pipeline.training.evaluation import evaluate as evaluating
+from pipeline.training.opened import open_text_model
+from pipeline.training.sampling import SampledText, Sampling, device_named
 from pipeline.training.train import train_recipe
 from sluice.messages import in_python
 from sluice.running import load_train_recipe
@@ -247,6 +250,37 @@ def compare_runs(run_output: str, other: str) -> CheckpointComparison:
 
     RecipeError where one has no such checkpoint or both are one, CheckpointError where a file is damaged."""
     return certifying.compare_runs(Folder(run_output), Folder(other))
+
+
+@in_python
+def sample(
+    run_output: str,
+    prompt: str,
+    *,
+    step: int | None = None,
+    tokens: int = 128,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    tokenizer: str | None = None,
+    dtype: Literal["float64", "float32", "bfloat16"] | None = None,
+    device: str | None = None,
+) -> SampledText:
+    """The text that a model puts behind a prompt, as `sluice sample` does: the newest checkpoint of a run, that of
+    `step`, or a folder of safetensors. Temperature 0 takes the likeliest token each time; otherwise equal seeds give
+    equal texts. `tokenizer` is its file, where the model does not bring it.
+
+    RecipeError where there is no such model, its tokenizer is not at hand, or the prompt is empty or longer than the
+    model's rows, CheckpointError where a file is damaged."""
+    model = open_text_model(
+        run_output, step=step, tokenizer=tokenizer, device=device_named(device), dtype=dtype
+    )
+    from trainer.huggingface.generation import Decoding
+
+    sampling = Sampling(model, prompt, tokens, Decoding(temperature=temperature, top_p=top_p, seed=seed))
+    deque(sampling, maxlen=0)
+    assert sampling.result is not None
+    return sampling.result
 
 
 @in_python

@@ -24,6 +24,7 @@ from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import CheckpointError
 from trainer.evidence.certificate import certify_replay
 from trainer.evidence.certificate_file import CertificateError
+from trainer.evidence.commitment.commit import commit_ended
 from trainer.in_place.supervise import train_on_this_machine
 from trainer.options import TrainRecipe
 from trainer.processes.heard import by_first_rank
@@ -96,8 +97,12 @@ def _in_place(
 
 
 def _certify(recipe: TrainRecipe, replay: Replay, result: TrainingResult | None) -> int:
-    """The certificate of a replay that has ended; exit code."""
-    if not replay.purges or not (replay.is_done if result is None else result.finished):
+    """The commitment of a run that has ended, and the certificate of a replay; exit code."""
+    if not (replay.is_done if result is None else result.finished):
+        return 0
+    if recipe.train.commit:
+        sys.stderr.write(f"{commit_ended(Folder(recipe.train.output))}\n")
+    if not replay.purges:
         return 0
     try:
         name, _ = certify_replay(Folder(recipe.train.output), replay.purges, weights_digest)

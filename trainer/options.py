@@ -196,6 +196,10 @@ class TrainTable:
         0, at_least=0, help="steps between evaluations; 0: only at the end, if validation > 0"
     )
     record_batches: bool = key(False, help="record every sequence that was trained on, one row each")
+    commit: bool = key(
+        True,
+        help="when the run ends, publish a root over what it has read, for `sluice prove` (docs/proofs.md)",
+    )
     record_losses: bool = key(
         False,
         help="record_batches with the loss of each sequence: `sluice train why RUN_OUTPUT --step T` "

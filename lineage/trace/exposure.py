@@ -13,6 +13,7 @@ several, all count: too many exposures rather than too few."""
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -157,6 +158,24 @@ def exposures(
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedStretch:
+    """Steps [first_step, end_step) on the line of attempts to the newest one, which one plan (JSON) fed from one
+    content of an output; `skipped` of them were not applied."""
+
+    plan: str
+    prefix: str
+    content_fingerprint: str | None
+    first_step: int
+    end_step: int
+    skipped: frozenset[int]
+
+
+def applied_stretches(run: TrainingRun) -> list[AppliedStretch]:
+    """The steps whose readings `exposures` calls applied, by rising step."""
+    return _Account(run, frozenset()).applied_stretches()
+
+
 def plans_of_step(run: TrainingRun, step: int) -> list[RunRow]:
     """The plans by which `step` was fed, the newest first."""
     account = _Account(run, frozenset())
@@ -245,6 +264,32 @@ class _Account:
                 if _last(segment) >= max(segment.first_step, line.stop):
                     used += self._plans_of(segment, on_line=False)
         return [plan for plan in self._run.plans if plan in used]
+
+    def applied_stretches(self) -> list[AppliedStretch]:
+        """As of the function of this name."""
+        found = []
+        for attempt, line in self._line.items():
+            # Where stretches overlap the one that began last holds, as in `_segment`.
+            starts = sorted(self._attempts[attempt], key=lambda segment: segment.first_step)
+            cuts = sorted(
+                {line.start, *(s.first_step for s in starts), *(_last(s) + 1 for s in starts), line.stop}
+            )
+            for first, end in itertools.pairwise(cut for cut in cuts if line.start <= cut <= line.stop):
+                segment = self._segment(attempt, first)
+                if segment is not None:
+                    found.append(
+                        AppliedStretch(
+                            plan=self._plans_of(segment, on_line=True)[0].plan,
+                            prefix=segment.prefix or "",
+                            content_fingerprint=segment.content_fingerprint,
+                            first_step=first,
+                            end_step=end,
+                            skipped=frozenset(
+                                step for at, step in self._skipped if at == attempt and first <= step < end
+                            ),
+                        )
+                    )
+        return sorted(found, key=lambda stretch: stretch.first_step)
 
     def of_step(self, step: int, plan: RunRow) -> _DecidingAttempt | None:
         """The attempt that counts for `step` among those that `plan` fed; None if there is none."""

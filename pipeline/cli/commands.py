@@ -11,7 +11,7 @@ from lineage.recipe import expanded_path
 PATHS = frozenset({
     "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
     "tokenizer", "token_file", "runs", "weights", "losses", "timeline", "test_weights", "test_losses", "folder", "csv",
-    "csv_safe", "nsight", "place", "on", "shots_from",
+    "csv_safe", "nsight", "place", "on", "shots_from", "text",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 
@@ -74,9 +74,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pipeline.cli.training.certify",
         "certify that a model holds nothing of the purged documents, or check a certificate",
     ),
+    "commit": (
+        "pipeline.cli.training.commit",
+        "publish one hash over what a run has read: URLs, domains, texts",
+    ),
+    "prove": (
+        "pipeline.cli.training.prove",
+        "prove that a run has read a URL, domain or text, or has not",
+    ),
     "export": (
         "pipeline.cli.output.export",
         "export a corpus for other tools, or a checkpoint as safetensors",
+    ),
+    "sample": (
+        "pipeline.cli.training.sample",
+        "continue a prompt with a checkpoint, or a folder of safetensors",
     ),
     "plan": (
         "pipeline.cli.training.plan",

@@ -36,7 +36,7 @@ from pipeline.model_steps.work import (
     read_fragments,
 )
 from pipeline.phases.phase import Phase, RunState, published_results, run_phase, size_under_way
-from pipeline.phases.read import ReadJob, read_counts, read_note, read_phase, unit_size
+from pipeline.phases.read import ReadJob, read_counts, read_note, unit_size
 from pipeline.plan import Unit
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
@@ -50,7 +50,7 @@ def read_inputs(
     run: RunState, job: ReadJob, actors: Mapping[str, ActorResources], watch: Callable[[ReadResult], None]
 ) -> list[ReadResult]:
     """What came of every input file, in plan order: those of sources without models as `read_phase` has
-    it."""
+    it, those larger than run.unit_bytes in spans."""
     chains = {steps: build_chain(steps, job.tables) for steps in dict.fromkeys(job.steps)}
     by_chain: dict[tuple[str, ...], list[Unit]] = {}
     plain: list[Unit] = []
@@ -59,7 +59,9 @@ def read_inputs(
         (by_chain.setdefault(steps, []) if chains[steps].models else plain).append(unit)
     found: dict[str, ReadResult] = {}
     if plain or not by_chain:
-        results = run_phase(run, read_phase(run.plan, job, plain, watch))
+        from pipeline.phases.large_files import read_units  # its readers are not needed by a run from texts
+
+        results = read_units(run, job, plain, watch)
         found |= zip((unit.marker for unit in plain), results, strict=True)
     for steps, units in by_chain.items():
         results = _read_with_models(run, job, chains[steps], units, actors=actors, watch=watch)

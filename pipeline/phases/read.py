@@ -196,6 +196,14 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
             for outcome in outcomes:
                 writer.add(outcome)
     tally.seconds["all"] = time.perf_counter() - started
+    if unit.span is not None:
+        return publish_result(out, unit.marker, tally.result(writer.part, writer.texts))
+    return publish_unit(job, unit, writer, tally)
+
+
+def publish_unit(job: ReadJob, unit: Unit, writer: UnitWriter, tally: UnitTally) -> ReadResult:
+    """Publish what vouches for the files of a whole unit, which are published; what came of it."""
+    out = Folder(job.out)
     result = tally.result(writer.part, without_purged(out, writer.texts, tally))
     if job.unit_files.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
@@ -246,39 +254,47 @@ class _Reading:
 
     @property
     def num_bytes(self) -> int:
-        return self._num_before + (0 if self._stream is None else self._stream.tell())
+        begin = 0 if self._unit.span is None else self._unit.span.begin
+        return self._num_before + (0 if self._stream is None else max(self._stream.tell() - begin, 0))
 
     def items(self, tally: UnitTally) -> Generator[Document | Unreadable, None, None]:
         """What the files hold, in order; each is counted in `tally` when all of it was taken."""
         from stages.reading.reader import read_documents  # not needed by a run from parsed texts
 
-        job, unit, source = self._job, self._unit, self._unit.source_index
-        options = ReadOptions(
-            source=unit.source,
-            file="",
-            format=job.formats[source],
-            fields=job.fields[source],
-            language=job.languages[source],
-            mime=job.mime[source],
-            max_document_bytes=job.tables.max_document_bytes,
-            max_window_bytes=job.max_window_bytes,
-            max_compression_ratio=job.max_compression_ratio,
-            limit_documents=job.limits[source],
-        )
+        job, unit = self._job, self._unit
         for found in unit.inputs:
             counts = InputCounts()
-            with _open_planned(job, unit, found) as stream:
+            with open_planned(job, unit, found) as stream:
                 self._stream = stream
                 try:
-                    yield from read_documents(
-                        stream, replace(options, file=found.name, size=found.size), counts
-                    )
+                    yield from read_documents(stream, read_options(job, unit, found), counts)
                 except OSError:
                     check_unchanged(job.key, unit)  # that says more, where a file is another one now
                     raise
                 self._stream = None
             self._num_before += found.size
+            if unit.span is not None:
+                tally.keep_span(counts)
             tally.count_file(found, counts)
+
+
+def read_options(job: ReadJob, unit: Unit, found: Input) -> ReadOptions:
+    """How a file of a unit is read."""
+    source = unit.source_index
+    return ReadOptions(
+        source=unit.source,
+        file=found.name,
+        format=job.formats[source],
+        fields=job.fields[source],
+        language=job.languages[source],
+        mime=job.mime[source],
+        max_document_bytes=job.tables.max_document_bytes,
+        max_window_bytes=job.max_window_bytes,
+        max_compression_ratio=job.max_compression_ratio,
+        size=found.size,
+        limit_documents=job.limits[source],
+        span=unit.span,
+    )
 
 
 @contextlib.contextmanager
@@ -291,7 +307,8 @@ def named_in_errors(unit: Unit) -> Iterator[None]:
         raise
 
 
-def _open_planned(job: ReadJob, unit: Unit, found: Input) -> BinaryIO:
+def open_planned(job: ReadJob, unit: Unit, found: Input) -> BinaryIO:
+    """The file as a stream; InputChangedError if it is gone."""
     try:
         return open_input(found)
     except FileNotFoundError as error:

@@ -38,6 +38,12 @@ class RunTable:
         help="keep each page's text after parse under OUT/texts, rejected pages and personal data "
         "included; runs with other thresholds then need no parsing (sluice run --from OUT)",
     )
+    unit_bytes: int = key(
+        512 << 20,
+        at_least=0,
+        help="read a larger input file in parts of about this many bytes, on all workers (0: never); the output"
+        " has the same bytes",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

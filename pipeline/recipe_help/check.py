@@ -13,7 +13,9 @@ from pipeline.recipe.checks import check_steps_of, checked
 from pipeline.recipe.tables import PipelineRecipe
 from pipeline.recipe_help.keys import SHAPES, Kind
 from pipeline.recipe_help.positions import TextPosition, dotted, key_positions, position_of
-from trainer.model.sizes import check_model_name
+from trainer.huggingface.names import parameter_axes
+from trainer.model.sizes import model_config
+from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe
 
 _AT: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|(end of document))\)")
@@ -94,7 +96,8 @@ def _faults(kind: Kind, raw: dict[str, object]) -> list[RecipeError]:
         if isinstance(recipe, PipelineRecipe):
             check_steps_of(checked(recipe))
         elif isinstance(recipe, TrainRecipe):
-            check_model_name(recipe.train.model)
+            config = model_config(recipe.train.model, 1)
+            check_groups(recipe.train.optimizer.group, parameter_axes(config))
     except RecipeError as error:
         return [error, *error.others]
     return []

@@ -45,19 +45,23 @@ def with_table(page: str) -> str:
 
 
 def _table() -> Iterator[str]:
-    yield "| `model_type` | attention | norms | feed-forward | named models | refused |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| `model_type` | attention | norms | feed-forward | embedding and logits | named models | refused |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     every = {name: model_config(name, _VOCABULARY) for name in model_names()}
     for family, row in FAMILIES.items():
         if row.planned_only:
             continue
-        named = [name for name, config in every.items() if config.family == family]
+        if not (named := [name for name, config in every.items() if config.family == family]):
+            raise SystemExit(
+                f"no model of {family!r} in recipes/models: add one, of which the table's row is made"
+            )
         smallest = min((every[name] for name in named), key=lambda config: config.num_parameters)
         cells = (
             f"`{family}`",
             "; ".join(_attention(smallest)),
             _norms(smallest),
             _feed_forward(smallest),
+            ", ".join(_around(smallest)) or "plain",
             ", ".join(named),
             ", ".join(_refused(smallest)) or "nothing",
         )
@@ -77,8 +81,10 @@ def _attention(config: ModelConfig) -> Iterator[str]:
         yield f"window in {near} of {config.num_layers} layers" if near < config.num_layers else "window"
     if None in config.rotary:
         yield "no positions in some layers"
+    if config.score_divisor is not None:
+        yield "scale of its own"
     if config.score_cap is not None:
-        yield "soft-cap"
+        yield "scores capped"
     if config.sinks:
         yield "sinks"
 
@@ -95,6 +101,15 @@ def _feed_forward(config: ModelConfig) -> str:
     shared = f" and {experts.num_shared} shared" if experts.num_shared else ""
     groups = ", in groups" if experts.num_groups > 1 else ""
     return f"{gate}; {experts.top_k} of {experts.num_experts} experts{shared}{groups}, {experts.router.score}"
+
+
+def _around(config: ModelConfig) -> Iterator[str]:
+    if config.tied:
+        yield "one matrix"
+    if config.embedding_scale != 1:
+        yield "embedding × √width"
+    if config.logit_cap is not None:
+        yield "logits capped"
 
 
 def _refused(config: ModelConfig) -> Iterator[str]:

@@ -59,9 +59,12 @@ class ExcerptKeeper:
             heapq.heapreplace(heap, held) if is_full else heapq.heappush(heap, held)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Rows of tables.EXCERPTS, as `best_excerpts` orders them; personal data of every kind is scrubbed
+        """Rows of tables.EXCERPTS, as `best_excerpts` orders them."""
+        yield from best_excerpts(self.held_rows())
+
+    def held_rows(self) -> Iterator[dict[str, Any]]:
+        """The same in no order, with a document as often as it came; personal data of every kind is scrubbed
         first."""
-        found = []
         for (stage, rule, choice), heap in self._heaps.items():
             for held in heap:
                 excerpt = excerpt_of(held.text, held.region)
@@ -71,8 +74,7 @@ class ExcerptKeeper:
                 marks = [mark for mark in held.marks if counted and mark <= excerpt.count("\n")]
                 row: dict[str, Any] = {"doc_id": held.rank[1], "stage": stage, "rule": rule, "choice": choice}
                 row |= {"value": held.finding.value, "threshold": held.finding.threshold}
-                found.append(row | {"excerpt": excerpt, "marks": marks})
-        yield from best_excerpts(found)
+                yield row | {"excerpt": excerpt, "marks": marks}
 
 
 class _HeapEntry:
@@ -118,17 +120,32 @@ def _rank_of(row: Mapping[str, Any]) -> _Rank:
     return (-distance if row["choice"] == "far" else distance), row["doc_id"]
 
 
-def best_excerpts(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of rows of tables.EXCERPTS those that are kept of each rule and choice, each document once; in the
-    order of stage, rule, choice and rank."""
+def best_of_keepers(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What one keeper would give of all documents, from the `held_rows` of several that saw some of them each, in
+    their order."""
+    held = []
+    for of_group in _by_rank(rows):
+        held += of_group[: PER_CHOICE[of_group[0]["choice"]]]
+    return best_excerpts(held)
+
+
+def _by_rank(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """The rows of each rule and choice, in the order of their rank."""
 
     def group(row: Mapping[str, Any]) -> tuple[str, str, int]:
         return row["stage"], row["rule"], list(PER_CHOICE).index(row["choice"])
 
-    kept = []
     ranked = sorted(rows, key=lambda row: (group(row), _rank_of(row)))
     for _, of_group in itertools.groupby(ranked, key=group):
-        distinct = {row["doc_id"]: row for row in reversed(list(of_group))}
+        yield list(of_group)
+
+
+def best_excerpts(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of rows of tables.EXCERPTS those that are kept of each rule and choice, each document once; in the
+    order of stage, rule, choice and rank."""
+    kept = []
+    for of_group in _by_rank(rows):
+        distinct = {row["doc_id"]: row for row in reversed(of_group)}
         some = sorted(distinct.values(), key=_rank_of)
         kept += [dict(row) for row in some[: PER_CHOICE[some[0]["choice"]]]]
     return kept

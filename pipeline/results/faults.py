@@ -17,7 +17,7 @@ from stages.reading.options import Unreadable
 READING: Final = "reading"
 """The stage of what a reader raised."""
 
-_MOST_KINDS: Final = 50
+MOST_KINDS: Final = 50
 
 
 class StrictError(RuntimeError):
@@ -62,7 +62,7 @@ class FaultRow:
 
 @dataclass(slots=True)
 class FaultTally:
-    """The faults of a unit or a run, by kind: the first `_MOST_KINDS` kinds."""
+    """The faults of a unit or a run, by kind: the first `MOST_KINDS` kinds."""
 
     rows: dict[tuple[str, str, str], FaultRow] = field(default_factory=dict)
 
@@ -71,7 +71,7 @@ class FaultTally:
         known = self.rows.get(row.kind)
         if known is not None:
             self.rows[row.kind] = replace(known, num=known.num + row.num)
-        elif len(self.rows) < _MOST_KINDS:
+        elif len(self.rows) < MOST_KINDS:
             self.rows[row.kind] = row
 
     def sorted(self) -> list[FaultRow]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lineage.index.checksums import DamagedFileError, check_file
@@ -20,6 +23,10 @@ _MAX_OTHER_CHARS = 64 << 20
 """Of addresses and other fields: a hostile record may have a million characters of each."""
 
 
+_TEXT: Final = "text"
+_OTHER_TEXT: Final = ("url", "metadata", "record_id", "host")
+
+
 class RowWriter:
     """A context: `add` rows as mappings of column to value (absent is null). Row groups end after 4,096 rows,
     8 MiB of text or 64 MiB of other fields, whichever comes first: a function of the rows alone.
@@ -30,6 +37,7 @@ class RowWriter:
         self.name, self.num_rows, self.hash = name, 0, ""
         self._folder, self._schema = folder, schema
         self._rows: list[Mapping[str, Any]] = []
+        self._tables: list[pa.Table] = []
         self._chars = self._other_chars = 0
 
     def __enter__(self) -> RowWriter:
@@ -72,19 +80,51 @@ class RowWriter:
         """One row."""
         self._rows.append(row)
         self.num_rows += 1
-        self._chars += len(row.get("text") or "")
-        self._other_chars += sum(
-            len(row.get(name) or "") for name in ("url", "metadata", "record_id", "host")
-        )
+        self._chars += len(row.get(_TEXT) or "")
+        self._other_chars += sum(len(row.get(name) or "") for name in _OTHER_TEXT)
         full = self._chars >= _MAX_CHARS or self._other_chars >= _MAX_OTHER_CHARS
         if full or len(self._rows) >= _MAX_ROWS:
             self._flush()
+
+    def add_table(self, table: pa.Table) -> None:
+        """The rows of a table; what is written is as if `add` had been given them one by one. One file is written
+        either so or so."""
+        self.num_rows += table.num_rows
+        chars = _num_chars(table, _TEXT).cumsum()
+        other_chars = np.add.reduce([_num_chars(table, name) for name in _OTHER_TEXT]).cumsum()
+        first = 0
+        while first < table.num_rows:
+            seen, others_seen = (sums[first - 1] if first else 0 for sums in (chars, other_chars))
+            # The first row that fills the group is its last one.
+            last = min(
+                int(np.searchsorted(chars, seen + _MAX_CHARS - self._chars)),
+                int(np.searchsorted(other_chars, others_seen + _MAX_OTHER_CHARS - self._other_chars)),
+                first + _MAX_ROWS - sum(each.num_rows for each in self._tables) - 1,
+            )
+            stop = min(last + 1, table.num_rows)
+            self._tables.append(table.slice(first, stop - first))
+            self._chars += int(chars[stop - 1] - seen)
+            self._other_chars += int(other_chars[stop - 1] - others_seen)
+            if last < table.num_rows:
+                self._flush()
+            first = stop
 
     def _flush(self) -> None:
         if self._rows:
             columns = {name: [row.get(name) for row in self._rows] for name in self._schema.names}
             self._writer.write_table(pa.table(columns, schema=self._schema))
-            self._rows, self._chars, self._other_chars = [], 0, 0
+        elif self._tables:
+            self._writer.write_table(pa.concat_tables(self._tables).combine_chunks())
+        self._rows, self._tables, self._chars, self._other_chars = [], [], 0, 0
+
+
+def _num_chars(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+    """The characters of each row's text in a column; none where there is no such column, or it is null."""
+    if name not in table.column_names:
+        return np.zeros(table.num_rows, np.int64)
+    lengths = pc.utf8_length(table[name].cast(pa.string())).cast(pa.int64())
+    counted: npt.NDArray[np.int64] = pc.fill_null(lengths, 0).to_numpy()
+    return counted
 
 
 def table_bytes(table: pa.Table) -> bytes:

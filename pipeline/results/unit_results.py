@@ -13,6 +13,7 @@ from lineage.index.output_index import PartFile
 from lineage.json_record import JsonRecord, json_name, left_out_at
 from lineage.store.write import TableFile
 from pipeline.results.faults import FaultRow
+from stages.reading.options import Border
 
 
 class RuleCount(NamedTuple):
@@ -74,6 +75,36 @@ class InputFile(JsonRecord):
     notes: Mapping[str, int]
 
 
+class RawStretch(NamedTuple):
+    """An unreadable stretch as the reader gave it (`stages.reading.options.Unreadable`)."""
+
+    offset: int
+    length: int
+    error: str
+    num_records: int | None
+    num_bytes: int | None
+    breaks_off: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanResult:
+    """What the reading of a span says besides, for the file that it is put together to: fields of
+    `stages.reading.options.InputCounts` and of `pipeline.units.tally.UnitTally`; `purged` in hex."""
+
+    began: Border | None
+    ended: Border | None
+    end: int | None
+    by_row: bool
+    num_documents: int
+    num_unreadable: int
+    num_unfolded: int
+    most_excess: int
+    unreadable: tuple[RawStretch, ...]
+    longest: int
+    extent: int
+    purged: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult(JsonRecord):
     """unit.json: what came of an input file, or of several small ones. `file` is its relative name and `url`
@@ -81,7 +112,7 @@ class ReadResult(JsonRecord):
     documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds by stage;
     `texts` and `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL names no
     page, `num_without_date` survivors without a time of capture; `odd_date` is the first that is no date of
-    those that `notes` counts."""
+    those that `notes` counts. Of a unit that is a span of a file there is `span`."""
 
     key: str
     source: str
@@ -109,6 +140,7 @@ class ReadResult(JsonRecord):
     notes: Mapping[str, int] = field(default_factory=dict)
     odd_date: str | None = None
     files: tuple[InputFile, ...] = left_out_at(())
+    span: SpanResult | None = left_out_at(None)  # noqa: RUF009  # as it is for every other type
 
     @property
     def num_files(self) -> int:

@@ -12,6 +12,7 @@ from pipeline.inspect.first_tokenizer import compare_file
 from pipeline.phases.progress import ProgressReporter
 from pipeline.training.evaluation.of_run import prepare_evaluations
 from pipeline.training.workers import check_workers
+from trainer.evidence.commitment.commit import commit_ended
 from trainer.options import TrainRecipe
 from trainer.recovery.call import prepare_replay
 from trainer.recovery.options import ReplayOptions
@@ -59,6 +60,8 @@ def train_recipe(
             prepare_evaluations(recipe, ProgressReporter(quiet=not shows_progress), say)
             result = train(recipe, say, shows_progress=shows_progress)
     ended = asked.is_done if result is None else result.finished
+    if ended and recipe.train.commit:
+        say(commit_ended(Folder(recipe.train.output)))
     certificate = _certified(recipe, asked.purges) if asked.purges and ended else None
     return TrainedCall(result=result, purges=asked.purges, certificate=certificate)
 

@@ -13,19 +13,21 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from lineage.ids import sort_key, text_hash
-from lineage.index.output_index import part_name
 from lineage.pages import compared_key, page_of
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.column_names import SCORE
 from pipeline.plan import Unit
-from pipeline.results.excerpts import ExcerptKeeper
+from pipeline.results.excerpts import ExcerptKeeper, best_of_keepers
 from pipeline.results.rows import RowWriter
 from pipeline.results.unit_results import (
     CleanPart,
@@ -43,6 +45,7 @@ from stages.steps.catalogue import StepTables, rules_of
 _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_values")
 """Columns of a part that are a document's own."""
 
+_PART_ROW: Final = "part_row"
 MEASURED_FILE: Final = "measured.parquet"
 
 
@@ -67,7 +70,8 @@ class UnitWriter:
     """The files of a unit, published together when the block ends well."""
 
     def __init__(self, out: Folder, options: UnitFileOptions, unit: Unit, tally: UnitTally) -> None:
-        self._options, self._unit, self._tally = options, unit, tally
+        self._out, self._options, self._unit, self._tally = out, options, unit, tally
+        self._of_spans: list[dict[str, Any]] = []
         with contextlib.ExitStack() as opened:  # where one cannot be opened, those before it are given up
             self._open(out, opened)
             self._stack = opened.pop_all()
@@ -80,8 +84,7 @@ class UnitWriter:
         def rows(name: str, schema: Any) -> RowWriter:
             return opened.enter_context(RowWriter(out, name, schema))
 
-        part_file = part_name("documents", unit.source, unit.file_index)
-        self._part = rows(part_file, tables.with_added(tables.PART, options.added))
+        self._part = rows(unit.part_file, tables.with_added(tables.PART, options.added))
         self._documents = rows(
             f"{folder}/documents.parquet", tables.with_added(tables.SCHEMAS["documents"], options.added)
         )
@@ -100,8 +103,14 @@ class UnitWriter:
             self._stack.__exit__(*error)
             return
         with self._stack:
-            for excerpt in self._excerpts.rows():
+            for excerpt in self._kept_excerpts():
                 self._excerpt_rows.add(excerpt)
+
+    def _kept_excerpts(self) -> Iterable[dict[str, Any]]:
+        if self._of_spans:
+            return best_of_keepers(self._of_spans)
+        # Of a span all that it held: which of them stay depends on those of the other spans.
+        return self._excerpts.rows() if self._unit.span is None else self._excerpts.held_rows()
 
     @property
     def part(self) -> CleanPart:
@@ -112,6 +121,33 @@ class UnitWriter:
     def texts(self) -> UnitFile | None:
         """The parsed texts, once the block has ended; None where none are kept."""
         return self._texts.file
+
+    def add_span(self, span: Unit) -> None:
+        """Write what the reading of a span of the unit's file published, behind that of the spans before it."""
+        num_before, folder = self._part.num_rows, span.folder
+        self._copy(self._part, span.part_file)
+        self._copy(self._documents, f"{folder}/documents.parquet", num_before)
+        self._copy(self._edits, f"{folder}/edits.parquet")
+        self._copy(self._findings, f"{folder}/findings.parquet")
+        self._copy(self._keys, f"{folder}/keys.parquet", num_before)
+        if self._options.keep_text:
+            self._copy(self._texts, span.texts_file)
+        if self._measured is not None:
+            self._copy(self._measured, f"{folder}/{MEASURED_FILE}")
+        with self._out.open(f"{folder}/excerpts.parquet") as file:
+            self._of_spans += pq.ParquetFile(file).read().to_pylist()
+
+    def _copy(self, rows: RowWriter | ParsedTextsWriter, name: str, num_before: int = 0) -> None:
+        """The rows of a file, group by group; `num_before` rows of the part are of spans before this one."""
+        with self._out.open(name) as opened:
+            file = pq.ParquetFile(opened)
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                if num_before:
+                    column = table.schema.get_field_index(_PART_ROW)
+                    moved = pc.add(table[_PART_ROW], num_before).cast(table.schema.field(column).type)
+                    table = table.set_column(column, table.schema.field(column), moved)
+                rows.add_table(table)
 
     def keep_document(self, document: Document) -> None:
         """Write the text of a document as parse gave it, where texts are kept."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from lineage.index.parsed_texts import texts_name
+import pyarrow as pa
+
 from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store import tables
@@ -23,9 +24,8 @@ class ParsedTextsWriter:
     """The file of a unit's texts after parse, published when the block ends well; none unless `is_on`."""
 
     def __init__(self, out: Folder, unit: Unit, *, is_on: bool) -> None:
-        name = texts_name(unit.source, unit.file_index)
         self._out = out
-        self._rows = RowWriter(out, name, tables.PARSED_TEXTS) if is_on else None
+        self._rows = RowWriter(out, unit.texts_file, tables.PARSED_TEXTS) if is_on else None
 
     def __enter__(self) -> ParsedTextsWriter:
         if self._rows is not None:
@@ -50,6 +50,11 @@ class ParsedTextsWriter:
         """Write the text of a document as parse gave it."""
         if self._rows is not None:
             self._rows.add(parsed_text_row(document))
+
+    def add_table(self, table: pa.Table) -> None:
+        """Write rows of tables.PARSED_TEXTS."""
+        if self._rows is not None:
+            self._rows.add_table(table)
 
     def keep_text(self, row: Mapping[str, Any]) -> None:
         """Write a row of tables.PARSED_TEXTS."""

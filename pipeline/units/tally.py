@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lineage.ids import add_digests, show_digest
 from lineage.purge.purged_sets import PURGED_RULE
@@ -12,8 +12,10 @@ from pipeline.results.faults import FaultTally, StrictError, fault_of, strict_me
 from pipeline.results.unit_results import (
     CleanPart,
     InputFile,
+    RawStretch,
     ReadResult,
     RuleCount,
+    SpanResult,
     UnitFile,
     UnreadableStretch,
 )
@@ -27,7 +29,7 @@ class UnitTally:
     are the doc_ids of documents that an honoured purge rejected after parse, by their clean text.
     `counts` and `stretches` are those of the `files` that are read to their end; `unreadable`, `longest` (the
     length of the document that takes most of the file) and `extent` (where it ends so far) of the one that is
-    being read. With `strict` a record on which something was raised is a StrictError."""
+    being read; of a span they stay in `span`. With `strict` a record on which something was raised is a StrictError."""
 
     key: str
     source: str
@@ -52,6 +54,7 @@ class UnitTally:
     faults: FaultTally = field(default_factory=FaultTally)
     purged: set[bytes] = field(default_factory=set)
     strict: bool = False
+    span: SpanResult | None = None
 
     @classmethod
     def resumed(cls, read: ReadResult, *, strict: bool) -> UnitTally:
@@ -78,6 +81,60 @@ class UnitTally:
             seconds=dict(read.seconds),
             faults=FaultTally({row.kind: row for row in read.faults}),
             strict=strict,
+        )
+
+    def add_span(self, read: ReadResult, counts: InputCounts) -> None:
+        """Count what the next span of a file gave, and in `counts` what was read of it; when all are counted,
+        `count_file` follows."""
+        span = read.span
+        assert span is not None
+        of_span = UnitTally.resumed(read, strict=False)
+        of_span.counts.num_documents, of_span.counts.num_unreadable = span.num_documents, span.num_unreadable
+        counts.add(of_span.counts)
+        counts.end, counts.by_row = span.end, span.by_row
+        self.unreadable += [Unreadable(file=self.file, **each._asdict()) for each in span.unreadable]
+        self.longest, self.extent = max(self.longest, span.longest), max(self.extent, span.extent)
+        self.num_documents += read.num_documents
+        self.digest = add_digests((self.digest, of_span.digest))
+        for count in read.rejected:
+            num, digest = self.rejected.get((count.stage, count.rule), (0, 0))
+            digest = add_digests((digest, int(count.digest, 16)))
+            self.rejected[count.stage, count.rule] = num + count.num, digest
+        self.num_survivors += read.num_survivors
+        self.num_without_page += read.num_without_page
+        self.num_without_date += read.num_without_date
+        self.num_chars += read.num_chars
+        self.html_bytes += read.html_bytes
+        for name, seconds in read.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        for row in read.faults:
+            self.faults.add(row)
+        self.purged |= {bytes.fromhex(doc_id) for doc_id in span.purged}
+
+    def keep_span(self, counts: InputCounts) -> None:
+        """Keep what the file that this span is of needs to know."""
+        self.span = SpanResult(
+            began=counts.began,
+            ended=counts.ended,
+            end=counts.end,
+            by_row=counts.by_row,
+            num_documents=counts.num_documents,
+            num_unreadable=counts.num_unreadable,
+            num_unfolded=counts.num_unfolded,
+            most_excess=counts.most_excess,
+            unreadable=tuple(
+                RawStretch(
+                    each.offset,
+                    each.length,
+                    each.error,
+                    each.num_records,
+                    each.num_bytes,
+                    each.breaks_off,
+                )
+                for each in self.unreadable
+            ),
+            longest=self.longest,
+            extent=self.extent,
         )
 
     def count(self, document: Document) -> None:
@@ -189,4 +246,5 @@ class UnitTally:
             part=part,
             texts=texts,
             files=tuple(self.files) if len(self.files) > 1 else (),
+            span=self.span and replace(self.span, purged=tuple(sorted(map(bytes.hex, self.purged)))),
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from stages.document import Document
 from stages.fault import Fault
@@ -28,11 +28,38 @@ def until_given_up(
             num_documents += 1
             continue
         num_unreadable += 1
-        if num_unreadable >= _TOO_MANY or (num_unreadable >= _MANY and num_unreadable > 2 * num_documents):
+        counts.most_excess = max(counts.most_excess, num_unreadable - 2 * num_documents)
+        # A span alone cannot tell how many documents the file has before it.
+        many = _MANY if options.span is None else _TOO_MANY
+        if num_unreadable >= _TOO_MANY or (num_unreadable >= many and num_unreadable > 2 * num_documents):
             found = f"{num_unreadable} stretches were unreadable beside {num_documents} documents"
             reason = f"not read from here on: {found}; the last: {item.error}"
             yield rest_of_file(item.offset + item.length, reason, options, counts)
             return
+
+
+class CountsOfSpan(Protocol):
+    """What InputCounts say of a span."""
+
+    @property
+    def num_documents(self) -> int: ...
+    @property
+    def num_unreadable(self) -> int: ...
+    @property
+    def most_excess(self) -> int: ...
+
+
+def may_give_up(spans: Iterable[CountsOfSpan]) -> bool:
+    """Whether a file whose spans these are, in order, may be given up before its end, where it is read in one
+    go."""
+    num_documents = num_unreadable = 0
+    for span in spans:
+        excess = num_unreadable - 2 * num_documents + span.most_excess
+        num_documents += span.num_documents
+        num_unreadable += span.num_unreadable
+        if num_unreadable >= _TOO_MANY or (num_unreadable >= _MANY and excess > 0):
+            return True
+    return False
 
 
 def rest_of_file(

@@ -5,21 +5,31 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import BinaryIO, Final
 
 from blake3 import blake3
 
 from lineage import ids
+from lineage.json_record import JsonRecord
 from stages.document import Document, Place
 from stages.reading.content import Cursor, DamagedError, RefutedError, TornError, WindowError
-from stages.reading.members import is_compressed, read_through
-from stages.reading.options import DEFAULT_WINDOW_BYTES, InputCounts, ReadOptions, Unreadable, UnreadableError
+from stages.reading.members import LongMemberError, is_compressed, read_through, seek_member
+from stages.reading.options import (
+    DEFAULT_WINDOW_BYTES,
+    Border,
+    InputCounts,
+    ReadOptions,
+    Span,
+    Unreadable,
+    UnreadableError,
+)
 from stages.reading.rows.other_fields import BadRowError
 from stages.reading.rows.row import (
     MAX_OTHER_BYTES,
@@ -40,6 +50,9 @@ _SHORT_BYTES: Final = 4 << 20
 """A line of fewer bytes is small in memory, whatever it holds."""
 _MAX_VALUES: Final = 2_000_000
 """In a longer line: an empty list takes two bytes there and sixty-four in memory."""
+_WITHIN: Final = "within"
+"""The state of a Border that lies within a line."""
+_LONG_MEMBER_BYTES: Final = 64 << 20
 _BLANK_LINES = re.compile(rb"(?:[ \t\r]*+\n)*+")
 _VALUE = re.compile(rb'"[^"]*"?|[\[{,]')
 
@@ -141,6 +154,83 @@ def read_jsonl(
                 for each in items
             ]
         yield from items
+    if options.span is not None:
+        counts.began, counts.ended = options.span.start, options.span.stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesOfSpan(JsonRecord):
+    """What a span of a file holds, whose lines are to be numbered: `num_bytes` of content with `num_lines` line
+    ends; `ends_line`: the last byte is one. `began` and `ended` as of InputCounts, and `why_not_ended` why there
+    is no end. `is_rows`: the file is one of JSON lines."""
+
+    is_rows: bool = True
+    why_not_ended: str = ""
+    began: Border | None = None
+    ended: Border | None = None
+    num_bytes: int = 0
+    num_lines: int = 0
+    ends_line: bool = False
+
+
+def lines_of_span(stream: BinaryIO, span: Span, max_window_bytes: int) -> LinesOfSpan:
+    """The line ends of a span: of a plain file those in its bytes, of a compressed one those in the members
+    that begin there."""
+    cursor = Cursor(stream, max_window_bytes=max_window_bytes)
+    if is_compressed(cursor):
+        return _lines_of_members(cursor, span)
+    bounded = Cursor(stream, span.begin, span.end)
+    found = _count(LinesOfSpan(began=Border(span.begin)), iter(bounded.read, b""))
+    return replace(found, ended=Border(span.end))
+
+
+def _lines_of_members(cursor: Cursor, span: Span) -> LinesOfSpan:
+    begin, found = span.begin if span.start is None else span.start.position, LinesOfSpan()
+    try:
+        if begin and span.start is None and not seek_member(cursor, begin, span.end):
+            return found
+        cursor.seek(cursor.position if span.start is None else begin)
+        found = LinesOfSpan(began=Border(cursor.position))
+        # Behind such a member few spans are left to others, or none.
+        most = span.end + max(span.end - span.begin, _LONG_MEMBER_BYTES)
+        found = _count(found, read_through(cursor, span.end, most))
+    except LongMemberError as error:
+        return replace(found, why_not_ended=str(error))
+    except (DamagedError, WindowError) as error:
+        return replace(found, why_not_ended=f"it is damaged: {error}")
+    return replace(found, ended=Border(cursor.position))
+
+
+def _count(found: LinesOfSpan, pieces: Iterable[bytes]) -> LinesOfSpan:
+    num_bytes = num_lines = 0
+    ends_line = False
+    for piece in pieces:
+        num_bytes += len(piece)
+        num_lines += piece.count(b"\n")
+        ends_line = piece.endswith(b"\n")
+    return replace(found, num_bytes=num_bytes, num_lines=num_lines, ends_line=ends_line)
+
+
+def spans_of_lines(spans: Sequence[Span], lines: Sequence[LinesOfSpan]) -> list[Span]:
+    """The spans of a file, of which all lines are counted, as they are read: each with the place and the number of
+    its first byte."""
+    borders = [Border(0)]
+    for counted in lines:
+        at = borders[-1]
+        assert counted.ended is not None, "spans that tile a file"
+        is_within = not counted.ends_line if counted.num_bytes else at.state == _WITHIN
+        borders.append(
+            Border(
+                counted.ended.position,
+                _WITHIN if is_within else "",
+                at.offset + counted.num_bytes,
+                at.number + counted.num_lines,
+            )
+        )
+    return [
+        replace(span, start=start, stop=stop)
+        for span, (start, stop) in zip(spans, pairwise(borders), strict=True)
+    ]
 
 
 def jsonl_lacks(stream: BinaryIO, options: ReadOptions, num_rows: int) -> str | None:
@@ -180,17 +270,28 @@ def read_jsonl_at(
 def _lines(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[_Line | _Damage]:
     """The lines of a file. Blank ones may be left out, and count in number and offset: half a gigabyte of
     them, which 16 kB of zstd hold, takes seconds so, and minutes one by one."""
-    number = offset = read_to = 0
+    span = options.span
+    start = Border(0) if span is None or span.start is None else span.start
+    stop = math.inf if span is None or span.stop is None else span.stop.offset
+    number, offset, read_to, is_within_line = start.number, start.offset, 0, start.state == _WITHIN
     held = _LineBuffer(options.max_document_bytes)
     try:
-        for piece in _small_pieces(cursor):
+        for piece in _small_pieces(cursor, start):
             at = 0
+            if is_within_line:
+                at = piece.find(b"\n") + 1
+                offset += at or len(piece)
+                if not at and offset < stop:
+                    continue
+                number, is_within_line = number + 1, False
             while True:
                 if not held.num_bytes and piece[at : at + 1].isspace():
                     blank = _BLANK_LINES.match(piece, at)
                     assert blank is not None, "it matches no line too"
                     number, offset = number + blank[0].count(b"\n"), offset + len(blank[0])
                     at = blank.end()
+                if not held.num_bytes and offset >= stop:
+                    return
                 end = piece.find(b"\n", at) + 1
                 if not end:
                     break
@@ -212,8 +313,12 @@ def _lines(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterato
         counts.note("empty")
 
 
-def _small_pieces(cursor: Cursor) -> Iterator[bytes]:
-    for piece in read_through(cursor):
+def _small_pieces(cursor: Cursor, start: Border) -> Iterator[bytes]:
+    """What stands at the cursor, which is at the file's first byte, or behind a border."""
+    is_plain = not is_compressed(cursor)
+    if start.position:
+        cursor.seek(start.position)
+    for piece in iter(cursor.read, b"") if is_plain else read_through(cursor):
         for at in range(0, len(piece), _SPLIT_BYTES):
             yield piece[at : at + _SPLIT_BYTES]
 

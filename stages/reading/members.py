@@ -8,9 +8,11 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
+import math
 import re
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, Protocol
 
 import zstandard
@@ -18,7 +20,7 @@ from isal import igzip_lib, isal_zlib
 
 from lineage.magic import BZIP2_MAGIC, GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC
 from stages.reading.content import READ_BYTES, Cursor, DamagedError, RefutedError, TornError, WindowError
-from stages.reading.options import MAX_WINDOW_BYTES, WINDOW_KEY
+from stages.reading.options import MAX_WINDOW_BYTES, WINDOW_KEY, UnreadableError
 
 PIECE_BYTES: Final = 1 << 20
 _ZSTD_SLICE: Final = 1 << 10
@@ -265,6 +267,33 @@ def learn_dictionary(cursor: Cursor) -> None:
         cursor.dictionary = None
 
 
+_MAGICS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        re.escape(GZIP_MAGIC),
+        re.escape(ZSTD_MAGIC),
+        re.escape(XZ_MAGIC),
+        BZIP2_MAGIC.pattern,
+    )
+)
+_LOOKED_AT: Final = 64 << 10
+_MOST_PIECES: Final = 4
+_PACKERS: Final = (
+    ("gzip member", "gzip"),
+    ("zstd frame", "zstd"),
+    ("xz stream", "xz"),
+    ("bzip2 stream", "bzip2"),
+)
+"""What members are called, and what packs them, in the order of _MAGICS."""
+
+
+def how_to_split(head: bytes) -> str:
+    """What a member with this head is called, and how a file of lines in one becomes a file of many."""
+    found = (names for magic, names in zip(_MAGICS, _PACKERS, strict=True) if magic.match(head))
+    name, packer = next(found, ("compressed member", "zstd"))
+    return f"{name}: pack them in many ({packer} -dc FILE | split -l 100000 --filter='{packer} >> NEW')"
+
+
 def is_compressed(cursor: Cursor) -> bool:
     """Whether a compressed member begins at the cursor, or a zstd frame that holds no content: pzstd writes
     one before each of its frames, the seekable format one at the end."""
@@ -277,9 +306,16 @@ def is_compressed(cursor: Cursor) -> bool:
     return bool(begins)
 
 
-def read_through(cursor: Cursor) -> Iterator[bytes]:
+class LongMemberError(UnreadableError):
+    """A member goes on further than it may."""
+
+
+def read_through(cursor: Cursor, end: float = math.inf, most: float = math.inf) -> Iterator[bytes]:
     """The content of all members of a file one after another, or the file itself where it is not compressed.
-    Bytes of zero behind a member are padding, as they are to gzip."""
+    Bytes of zero behind a member are padding, as they are to gzip.
+
+    Of a compressed file those members that begin before byte `end`; the cursor is left where the next one
+    does. LongMemberError where one of them goes on beyond byte `most`."""
     if not is_compressed(cursor):
         yield from iter(cursor.read, b"")
         return
@@ -287,7 +323,9 @@ def read_through(cursor: Cursor) -> Iterator[bytes]:
     while cursor.peek(1):
         if skip_frame(cursor):
             continue
-        start, packed_start = position, cursor.position
+        if cursor.position >= end:
+            return
+        start, packed_start, head = position, cursor.position, cursor.peek(_BZIP2_HEAD)
         member = open_member(cursor)
         if member is None:
             raise DamagedError(f"no compressed member begins at byte {packed_start} of the file")
@@ -295,10 +333,45 @@ def read_through(cursor: Cursor) -> Iterator[bytes]:
             for piece in iter(member.more, b""):
                 position += len(piece)
                 yield piece
+                if cursor.position > most:
+                    num_bytes = cursor.position - packed_start
+                    raise LongMemberError(f"{num_bytes:,} bytes of it are in one {how_to_split(head)}")
         except RefutedError as error:
             error.start, error.packed_start = start, packed_start
             raise
         _skip_padding(cursor)
+
+
+def seek_member(cursor: Cursor, begin: int, end: int) -> bool:
+    """Go on to the first place in [begin, end) where a member may begin, of the kind with which the file does, and
+    on whose first byte the cursor is; says whether there is one. What goes on as a member for some kilobytes
+    may be one."""
+    while skip_frame(cursor):
+        pass
+    head = cursor.peek(_BZIP2_HEAD)
+    magic = next((magic for magic in _MAGICS if magic.match(head)), None)
+    cursor.seek(begin)
+    while magic and cursor.position < end and (window := cursor.peek(READ_BYTES + _LOOKED_AT)):
+        for match in magic.finditer(window, 0, READ_BYTES + _BZIP2_HEAD):
+            if match.start() >= READ_BYTES:
+                break
+            if _goes_on(window[match.start() : match.start() + _LOOKED_AT], cursor.max_window_bytes):
+                cursor.read(match.start())
+                return cursor.position < end
+        cursor.read(READ_BYTES)
+    return False
+
+
+def _goes_on(data: bytes, max_window_bytes: int) -> bool:
+    """Whether bytes that begin as a member can be decoded as far as they go, or begin no member that may be
+    decoded at all, as their reading says."""
+    try:
+        member = open_member(Cursor(io.BytesIO(data), max_window_bytes=max_window_bytes))
+        return member is not None and all(islice(iter(member.more, b""), _MOST_PIECES))
+    except (TornError, WindowError):
+        return True
+    except DamagedError:
+        return False
 
 
 def _skip_padding(cursor: Cursor) -> None:

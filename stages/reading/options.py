@@ -51,6 +51,39 @@ class RowFields:
     date: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Where a span of a file ends and the next one begins: a byte of the file, as it lies, and what a reader
+    knows there that has read the file from its first byte on. `state` is the reader's own; `offset` and
+    `number` are the byte of the content and the number of the row, where places are of that kind."""
+
+    position: int
+    state: str = ""
+    offset: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The bytes [begin, end) of a file: of its records those whose first byte lies there.
+
+    Without `start` the reader looks for the first place where a record may begin, which what the span before
+    it ends with must confirm. With `start` it goes on from there; `stop` is where a span of JSON lines ends,
+    whose places and numbers were counted before."""
+
+    begin: int
+    end: int
+    start: Border | None = None
+    stop: Border | None = None
+
+    @property
+    def name(self) -> str:
+        """A name for files, of this span of a file alone."""
+        borders = (each for each in (self.start, self.stop) if each is not None)
+        shown = (f".{at.position}-{at.state}-{at.offset}-{at.number}" for at in borders)
+        return f"{self.begin}-{self.end}{''.join(shown)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """How to read one input file.
@@ -61,7 +94,8 @@ class ReadOptions:
     `fields` are for JSONL and Parquet. `language` is that of every text, where the recipe names it. `mime`
     are types whose records are documents besides HTML and text (see `sniff.is_document_type`).
     `max_window_bytes`: what is held of a compressed file's content for its references back.
-    `limit_documents`: behind the document with this number, from 1, nothing more is read or counted."""
+    `limit_documents`: behind the document with this number, from 1, nothing more is read or counted. `span`:
+    what is read of the file, if not all of it."""
 
     source: str
     file: str
@@ -74,6 +108,7 @@ class ReadOptions:
     language: str | None = None
     mime: tuple[str, ...] = ()
     limit_documents: int | None = None
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +169,12 @@ class InputCounts:
     `notes` counts what was read in another way than it says of itself, or passed over, by Note.
 
     `end` is where the file ends, in the unit of its places, once that is known (it never is for compressed
-    JSONL); `by_row` says that places are numbers of rows. `odd_date` is the first of the note `odd_dates`."""
+    JSONL); `by_row` says that places are numbers of rows. `odd_date` is the first of the note `odd_dates`.
+
+    Of a span: `began` is where its first record was looked for (None: no record begins in it) and `ended` where
+    the first one behind it begins (None: reading ended before that). `num_unfolded` are the bytes that its
+    documents have, as `max_compression_ratio` counts them; `most_excess` is the most by which its unreadable
+    stretches were ever more than twice its documents."""
 
     num_records: int = 0
     num_documents: int = 0
@@ -146,6 +186,10 @@ class InputCounts:
     by_status: dict[str, int] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
     odd_date: str | None = None
+    began: Border | None = None
+    ended: Border | None = None
+    num_unfolded: int = 0
+    most_excess: int = 0
 
     def add_record(self, kind: str, mime: str | None, status: int | None) -> None:
         """Count one WARC record: its type, the MIME type of its payload, its HTTP status."""

@@ -17,11 +17,18 @@ from stages.reading import jsonl, whole_file
 from stages.reading.content import Cursor, DamagedError, RefutedError, Stream, TornError, WindowError
 from stages.reading.file_names import is_marker, is_named_as_document, may_hold_rows, unpacked_name
 from stages.reading.give_up import rest_of_file, until_given_up
-from stages.reading.magic import HEAD_BYTES, PARQUET_MAGIC, why_content_not_read, why_not_read
-from stages.reading.members import is_compressed, read_through
+from stages.reading.magic import (
+    HEAD_BYTES,
+    PARQUET_MAGIC,
+    is_streamed,
+    why_content_not_read,
+    why_not_read,
+)
+from stages.reading.members import how_to_split, is_compressed, read_through
 from stages.reading.options import (
     ALWAYS_UNFOLDED_BYTES,
     RATIO_KEY,
+    Border,
     Format,
     InputCounts,
     Note,
@@ -43,11 +50,14 @@ __all__ = [
     "detect_format",
     "heads_at",
     "lacks_fields",
+    "most_unfolded",
+    "named_format",
     "read_documents",
     "read_numbered",
     "read_one",
     "stream_of_records",
     "why_no_reader",
+    "why_one_reader",
 ]
 
 
@@ -102,34 +112,53 @@ def _to_the_end(
         "parquet": parquet.read_parquet,
         "file": whole_file.read_file,
     }
-    stream, end, is_first = cast(BinaryIO, watched), 0, True
-    num_left = _most_unfolded(options)
+    stream, end, is_first = cast(BinaryIO, watched), 0, options.span is None or not options.span.begin
+    most = most_unfolded(options.size, options.max_compression_ratio)
     try:
         with unreadable_for_any_error():
             if note := _holds_nothing(stream, options):
                 counts.note(note)
+                _end_of_first_span(options, counts)
                 return
             kind = detect_format(stream, options)
             if kind == "warc":
                 stream = content_stream(stream, options.max_window_bytes)
-            of_content = replace(options, size=None) if isinstance(stream, UnpackedStream) else options
+            is_packed = isinstance(stream, UnpackedStream)
+            of_content = replace(options, size=None) if is_packed else options
+            if options.span is not None and (is_packed or kind not in _SPLIT):
+                # The first span is the file, and there is nothing in the others.
+                if options.span.begin:
+                    return
+                of_content = replace(of_content, span=None)
             for found in readers[kind](stream, of_content, counts):
                 item = found
                 if is_first and isinstance(found, Unreadable):
                     item = _with_its_kind(found, watched, options)
                 is_first = False
-                if isinstance(item, Document) and num_left is not None:
-                    num_left -= max(item.num_bytes, len(item.text)) + len(item.metadata or "")
-                    if num_left < 0:
-                        raise UnreadableError(_unfolds_to_too_much(options))
+                if isinstance(item, Document):
+                    counts.num_unfolded += max(item.num_bytes, len(item.text)) + len(item.metadata or "")
+                    if most is not None and counts.num_unfolded > most:
+                        raise UnreadableError(_unfolds_to_too_much(options, most))
                 place = item.place if isinstance(item, Document) else item
                 end = place.offset + place.length
                 yield _with_language(item, options) if isinstance(item, Document) else item
+            _end_of_first_span(options, counts)
     except UnreadableError as error:
         rest = rest_of_file(end, f"nothing more of the file is read: {error}", options, counts, error.fault)
         if isinstance(stream, UnpackedStream):
             rest = _rest_of_packed(rest, stream, error, options, counts)
         yield rest
+
+
+_SPLIT: Final = ("warc", "jsonl", "parquet")
+"""What is read in spans."""
+
+
+def _end_of_first_span(options: ReadOptions, counts: InputCounts) -> None:
+    """Where the first span ended with the file, as its reader knows of no spans, say that it did."""
+    span = options.span
+    if span is not None and not span.begin and counts.ended is None:
+        counts.began, counts.ended = Border(0), Border(options.size or span.end)
 
 
 _MOST_OF_NOTHING: Final = 4 << 10
@@ -146,16 +175,15 @@ def _holds_nothing(stream: BinaryIO, options: ReadOptions) -> Note | None:
     return "marker" if options.format != "file" and is_marker(options.file) else None
 
 
-def _most_unfolded(options: ReadOptions) -> int | None:
-    """The bytes that a file's documents may have together; None where its size is not known."""
-    if options.size is None:
-        return None
-    return max(ALWAYS_UNFOLDED_BYTES, options.size * options.max_compression_ratio)
+def most_unfolded(size: int | None, max_compression_ratio: int) -> int | None:
+    """The bytes that the documents of a file of `size` bytes may have together; None where that is not
+    known."""
+    return None if size is None else max(ALWAYS_UNFOLDED_BYTES, size * max_compression_ratio)
 
 
-def _unfolds_to_too_much(options: ReadOptions) -> str:
+def _unfolds_to_too_much(options: ReadOptions, most: int) -> str:
     return (
-        f"its {options.size} bytes unfold to documents of more than {_most_unfolded(options)} bytes, which"
+        f"its {options.size} bytes unfold to documents of more than {most} bytes, which"
         f" {RATIO_KEY} = {options.max_compression_ratio} allows: raise it to read the file whole"
     )
 
@@ -234,6 +262,26 @@ class _WatchedStream:
         return getattr(self._stream, name)
 
 
+def why_one_reader(stream: BinaryIO, options: ReadOptions) -> str:
+    """Why no span of a file but the first held anything, and what to do."""
+    kind = detect_format(stream, options)
+    stream.seek(0)
+    head = stream.read(HEAD_BYTES)
+    if kind == "jsonl":
+        return f"its rows are in one {how_to_split(head)}"
+    if kind == "parquet":
+        return "it has one row group: write it with more (row_group_size of pyarrow.parquet.write_table)"
+    if kind == "wacz":
+        return "it is a WACZ archive: name the WARC files in it, unpacked (unzip)"
+    if is_streamed(head):
+        return (
+            "its records lie anywhere in bzip2 or xz streams: pack each as a gzip member (warcio recompress)"
+        )
+    if is_compressed(Cursor(io.BytesIO(head))):
+        return "all its records are in one compressed member: pack each as its own (warcio recompress)"
+    return "no record begins behind its first part"
+
+
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
     """The document at byte `offset` of a WARC (of a WACZ as `stages.reading.warc.wacz` counts them; of a JSONL
     file, and of a WARC in bzip2 or xz: of its decompressed bytes; of a Parquet file: the row), the same as
@@ -307,7 +355,7 @@ def stream_of_records(stream: BinaryIO, offset: int, options: ReadOptions) -> It
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
     """`warc` (which ARC and WET are too), `wacz`, `jsonl`, `parquet` or `file`: by the options, else the
     file's name, else its first bytes; these alone tell WACZ from WARC where it is named otherwise."""
-    kind = _named_format(options)
+    kind = named_format(options)
     if kind == "file" and options.format == "auto" and may_hold_rows(options.file):
         return _kind_of_text(stream, options.max_window_bytes)
     if kind is None:
@@ -338,7 +386,8 @@ def _kind_of_text(stream: BinaryIO, max_window_bytes: int) -> str:
     return "jsonl" if jsonl.begins_with_row(begin) else "file"
 
 
-def _named_format(options: ReadOptions) -> str | None:
+def named_format(options: ReadOptions) -> str | None:
+    """The same as far as options and name tell; None where only the first bytes do."""
     if options.format != "auto":
         return "warc" if options.format == "wet" else options.format
     name = unpacked_name(options.file)

@@ -35,7 +35,10 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "explain_file": ("explain", {"--json"}),
     "certify": ("certify", {"--json", "--check", "--against"}),
     "check_certificate": ("certify", {"--json", "--purge", "--to", "--against"}),
+    "sample": ("sample", {"--json"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
+    "commit": ("commit", {"--json"}),
+    "prove": ("prove", {"--json"}),
     "evaluate": ("eval", {"--json", "--no-scan"}),
     "purge": ("purge", {"--json", "--apply", "--reason", "--by", "--forget-export", "--csv", "--csv-safe"}),
 }

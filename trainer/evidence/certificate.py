@@ -4,6 +4,7 @@ cover.
   purges      which documents (a digest of their ids, no text), how often the run read them, how many readings count
   chain       the attempts from the first step to the checkpoint: parent, steps, contents, recipe, layout, versions
   weights     a digest of weights and moments that does not hang on the layout (`checkpoint/digest.py`)
+  commitment  a root over all that the checkpoint has read, against which `sluice prove` shows what it has not
   not_covered what else may hold the documents, as far as anything that is recorded tells
 
 Everything is found in the run's output and the stores of the outputs that it read. The last line is a
@@ -23,10 +24,18 @@ from trainer.checkpoint.store import COMPLETE, Checkpoint, DigestWeights, check_
 from trainer.evidence.certificate_file import FORMAT, CertificateError, as_bytes
 from trainer.evidence.certified import CertifiedCheckpoint, open_certified
 from trainer.evidence.chain import chain_of, inexact
+from trainer.evidence.commitment.commit import commit_run
 from trainer.evidence.contradictions import contradictions
 from trainer.evidence.not_covered import not_covered
 from trainer.evidence.origin import init_from
-from trainer.evidence.rows import CertificateRow, PublishedCertificate, PurgeReadings, Records, WeightsRow
+from trainer.evidence.rows import (
+    CertificateRow,
+    CommitmentRow,
+    PublishedCertificate,
+    PurgeReadings,
+    Records,
+    WeightsRow,
+)
 from trainer.recovery.readings import PurgedOutput, readings
 
 
@@ -54,7 +63,9 @@ def make_certificate(certified: CertifiedCheckpoint, digest: DigestWeights) -> C
         "num_elements": found.num_elements,
         "tensors": dict(found.tensors),
     }
-    return {**row, "weights": weights}
+    committed = commit_run(certified.output, certified.outs, certified.checkpoint)
+    commitment: CommitmentRow = {"root": committed.root, "num_leaves": committed.num_leaves}
+    return {**row, "commitment": commitment, "weights": weights}
 
 
 def records(certified: CertifiedCheckpoint) -> Records:

@@ -11,8 +11,8 @@ from lineage.ids import content_hash
 from trainer.evidence.rows import PublishedCertificate
 
 _OF_ANY_RELEASE: Final = "sluice certificate "
-FORMAT: Final = f"{_OF_ANY_RELEASE}2"
-"""2: `documents_digest` is a keyed hash; in 1 it was a sum, which other documents can meet."""
+FORMAT: Final = f"{_OF_ANY_RELEASE}3"
+"""3: `commitment`. 2: `documents_digest` is a keyed hash; in 1 it was a sum, which other documents can meet."""
 
 
 class CertificateError(RuntimeError):
@@ -36,6 +36,7 @@ _FIELDS: Final[dict[str, dict[str, type]]] = {
     "chain": {"attempt": int},
     "init_from": {},
     "not_covered": {"kind": str, "what": str, "why": str},
+    "commitment": {"root": str},
     "weights": {"digest": str, "tensors": dict},
 }
 """The parts of a certificate that a check reads field by field: objects, or lists of them, with at least
@@ -73,7 +74,7 @@ def _parsed(data: bytes) -> dict[str, object]:
         raise ValueError(f"it has no format {FORMAT!r}")
     _check_types("", row, _TOP)
     for part, names in _FIELDS.items():
-        entries = [row.get(part)] if part in ("checkpoint", "weights") else row.get(part)
+        entries = [row.get(part)] if part in ("checkpoint", "commitment", "weights") else row.get(part)
         if not isinstance(entries, list):
             raise ValueError(f"{part} is no list")
         for entry in entries:

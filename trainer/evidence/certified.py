@@ -12,19 +12,20 @@ from lineage.trace.exposure import TrainingRun
 from trainer.attempts import Attempt, attempts
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.model_card import checkpoints_of, read_card
-from trainer.provenance.facts import FACTS_FILE, FactLog, SegmentFact, owner_of
+from trainer.provenance.facts import FACTS_FILE, outs_read, owner_of
 from trainer.recovery.readings import PurgedOutput, as_of, find_purges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifiedCheckpoint:
-    """A checkpoint of a run, and what it is certified of."""
+    """A checkpoint of a run, and what it is certified of; `outs`: where the outputs lie that the run read."""
 
     output: Folder
     run: str
     checkpoints: Folder
     checkpoint: Checkpoint
     purged: tuple[PurgedOutput, ...]
+    outs: tuple[str, ...]
 
     @property
     def folder(self) -> Folder:
@@ -75,12 +76,5 @@ def open_certified(
     if not purged:
         raise RecipeError(f"no purge is recorded in {', '.join(read)}: there is nothing to certify")
     return CertifiedCheckpoint(
-        output=output, run=run, checkpoints=folder, checkpoint=chosen[-1], purged=purged
-    )
-
-
-def outs_read(output: Folder) -> list[str]:
-    """Every output of the data pipeline that the run read, by its own facts."""
-    return list(
-        dict.fromkeys(fact.out for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact))
+        output=output, run=run, checkpoints=folder, checkpoint=chosen[-1], purged=purged, outs=tuple(read)
     )

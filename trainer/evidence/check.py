@@ -14,6 +14,8 @@ from trainer.checkpoint.store import COMPLETE, CheckpointError, DigestWeights, c
 from trainer.evidence.certificate import records
 from trainer.evidence.certificate_file import parse_certificate
 from trainer.evidence.certified import CertifiedCheckpoint, open_certified
+from trainer.evidence.commitment.commit import found_again
+from trainer.evidence.commitment.readings import open_read
 from trainer.evidence.contradictions import contradictions
 from trainer.evidence.rows import CertificateRow, Gap, Records
 from trainer.provenance.facts import owner_of, refuse_no_run
@@ -79,7 +81,17 @@ def _lines(row: CertificateRow, certified: CertifiedCheckpoint, digest: DigestWe
             why = f"named and not found: {gap['why']}" if since is None else since
             yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=since is not None, why=why)
     yield _compared("what makes it inexact", row["inexact"], now["inexact"])
+    yield _commitment(row, certified)
     yield from _weights(row, now, certified, digest)
+
+
+def _commitment(row: CertificateRow, certified: CertifiedCheckpoint) -> Line:
+    """Whether the root is that of what lineage says now that the checkpoint has read."""
+    try:
+        found = found_again(open_read(certified.output, certified.outs, certified.checkpoint))
+    except RecipeError as error:
+        return Line(what="commitment", holds=False, why=str(error))
+    return _compared("commitment", row["commitment"], {"root": found.root, "num_leaves": found.num_leaves})
 
 
 def _ended(gap: Gap, certified: CertifiedCheckpoint) -> str | None:

@@ -88,6 +88,13 @@ class WeightsRow(TypedDict):
     tensors: dict[str, str]
 
 
+class CommitmentRow(TypedDict):
+    """The published root over all that the checkpoint has read (`trainer.evidence.commitment`)."""
+
+    root: str
+    num_leaves: int
+
+
 class Records(TypedDict):
     """All but the weights: what is recorded."""
 
@@ -106,6 +113,7 @@ class Records(TypedDict):
 class CertificateRow(Records):
     """What is found of a checkpoint."""
 
+    commitment: CommitmentRow
     weights: WeightsRow
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from trainer.model.description import Experts, ModelConfig
+from trainer.model.description import NORM_PLACES, Experts, ModelConfig
 
 EMBEDDING: Final = "model.embed_tokens.weight"
 HEAD: Final = "lm_head.weight"
@@ -18,13 +18,6 @@ OURS: Final = "block_sparse_moe"
 """What the model has in place of a feed-forward part with experts."""
 _MATRICES: Final = ("w1", "w2", "w3")
 """Of stacked experts: gate, down, up."""
-_NORMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "before": ("input_layernorm", "post_attention_layernorm"),
-    "behind": ("post_attention_layernorm", "post_feedforward_layernorm"),
-    "both": (
-        "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +72,12 @@ def model_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parameter_axes(config: ModelConfig) -> dict[str, int]:
+    """The axes of each parameter of a model, by its name."""
+    shapes = model_shapes(config).items()
+    return {name: len(shape) for name, shape in shapes if not name.endswith(f"{OURS}.bias")}
+
+
 def stored_parts(config: ModelConfig) -> dict[str, list[StoredPart]]:
     """For each tensor of a model the stored ones that hold it."""
     return {name: list(_parts(name, shape, config)) for name, shape in model_shapes(config).items()}
@@ -90,7 +89,7 @@ def stored_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _of_layer(config: ModelConfig, number: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for norm in _NORMS[config.norms]:
+    for norm in filter(None, NORM_PLACES[config.norms]):
         yield f"{norm}.weight", (config.width,)
     yield from _of_attention(config)
     if config.experts is None or not config.has_experts(number):

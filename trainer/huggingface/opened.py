@@ -68,7 +68,7 @@ class OpenedModel:
         config = self.config
         kernel = kernel_for(self.device, min(config.head_dim, config.value_dim))
         masks = document_masks(rows.documents_BT, config.windows, kernel)
-        routing = None if config.experts is None else _routing(rows)
+        routing = None if config.experts is None else routing_of(rows)
         return cast(Tensor, self.model(rows.inputs_BT, rows.positions_BT, masks, routing))
 
     @torch.no_grad()
@@ -174,7 +174,8 @@ def _ready(model: CausalLM, dtype: torch.dtype, folder: Folder) -> CausalLM:
     return model.eval()
 
 
-def _routing(rows: DeviceRows) -> Routing:
+def routing_of(rows: DeviceRows) -> Routing:
+    """How the tokens of some rows are dealt to experts: each to all that it wants."""
     places_T = torch.arange(rows.inputs_BT.shape[1], device=rows.inputs_BT.device)
     return Routing(
         places_BT=places_T.expand_as(rows.inputs_BT),

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.model.attention import DocumentMask, attend_here
+from trainer.model.cache import CachedMask
 from trainer.model.pieces import RingMask, Scoring, attend_in_pieces
 
 
@@ -32,7 +33,7 @@ class GatheredMask:
     order_BT: Tensor | None = None
 
 
-Mask = DocumentMask | GatheredMask | RingMask
+Mask = DocumentMask | GatheredMask | RingMask | CachedMask
 Masks = Mapping[int | None, Mask]
 """Who sees whom in the layers of each window."""
 
@@ -48,6 +49,9 @@ def attend(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: Mask,
             both = both.gather(1, order_BT[..., None, None].expand_as(both))
         size = key_BTGK.shape[-1]
         return attend_here(query_BTHK, both[..., :size], both[..., size:], mask.mask, scoring)
+    if isinstance(mask, CachedMask):
+        key_BTGK, value_BTGK = mask.cache.extended(next(mask.layers), key_BTGK, value_BTGK)
+        return attend_here(query_BTHK, key_BTGK, value_BTGK, mask.visible, scoring)
     return attend_here(query_BTHK, key_BTGK, value_BTGK, mask, scoring)
 
 

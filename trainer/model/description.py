@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
@@ -156,6 +156,15 @@ NormKind = Literal["plain", "one plus"]
 """RMSNorm: weight · x̂, or (1 + weight) · x̂ with weights that begin at 0. The product is in float32 or wider, and then
 rounded to the stream's dtype, as in OLMo 2. (transformers' Llama, Mistral, Qwen, SmolLM3 and DeepSeek round x̂ before
 it: that is another rounding of bfloat16, and the same in float32.)"""
+
+NORM_PLACES: Final = {
+    "before": ("input_layernorm", None, "post_attention_layernorm", None),
+    "behind": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    "both": (
+        "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
+    ),
+}  # fmt: skip
+"""Where norms stand, the names of those before and behind attention, before and behind the feed-forward part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lineage.ids import content_hash
 from trainer.model.context import Mask, Masks
-from trainer.model.description import ModelConfig
+from trainer.model.description import NORM_PLACES, ModelConfig
 from trainer.model.experts import ExpertLayer, Routing
 from trainer.model.feed_forward import FeedForward
 from trainer.model.made_again import made_again
@@ -27,14 +27,6 @@ from trainer.model.rotary import Turns, rotary_turns
 from trainer.model.self_attention import self_attention
 from trainer.recipe_tables.parallelism import ExpertsTable
 
-NORM_PLACES: Final = {
-    "before": ("input_layernorm", None, "post_attention_layernorm", None),
-    "behind": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
-    "both": (
-        "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
-    ),
-}  # fmt: skip
-"""Where norms stand, the names of those before and behind attention, before and behind the feed-forward part."""
 BIASES: Final = (".bias", "experts.b1", "experts.b2", "experts.b3")
 """How names of biases end."""
 

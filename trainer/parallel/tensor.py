@@ -19,8 +19,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from trainer.model.description import NORM_PLACES
 from trainer.model.self_attention import Attention
-from trainer.model.transformer import NORM_PLACES, CausalLM, Layer
+from trainer.model.transformer import CausalLM, Layer
 
 _OF_HEADS: Final = ("q_proj", "k_proj", "v_proj", "q_b_proj", "kv_b_proj")
 """Products whose outputs are split by heads."""

@@ -10,9 +10,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.model.description import ModelConfig
 from trainer.model.rows import DeviceRows
-from trainer.model.transformer import CausalLM, initial_weight
+from trainer.model.transformer import initial_weight
 from trainer.optim.owners import local_part
 
 if TYPE_CHECKING:
@@ -28,12 +27,6 @@ def initialise(model: ParallelModel, seed: int) -> None:
         for buffer in model.buffers().values():
             buffer.zero_()
     model.weights_changed()
-
-
-def num_axes(config: ModelConfig) -> dict[str, int]:
-    """The axes of each parameter of a whole model, by its name; a tied one once."""
-    with torch.device("meta"):
-        return {name: parameter.ndim for name, parameter in CausalLM(config).named_parameters()}
 
 
 def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:

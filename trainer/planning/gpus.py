@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from lineage.recipe import RecipeError
 from trainer.model.description import ModelConfig
@@ -126,19 +126,25 @@ LINKS: Final = (0.75, 0.85)
 fitted."""
 
 
+class MeasuredLayer(NamedTuple):
+    """Seconds of a layer's forward and backward pass, and of an update of its parameters, all by one rank."""
+
+    forward: float
+    backward: float
+    update: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredDevice:
-    """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a
-    layer, and of embedding, head and loss; updates of a layer's parameters and of the others', all by one
-    rank; `layer_of`: which layers that holds for (`Kernels.described`; None: of none); a hop of its
-    collectives, microseconds."""
+    """What `sluice plan --measure` found. Seconds of the products of each shape; of each kind of layer
+    (`Kernels.described`); of forward and backward of embedding, head and loss, and of an update of their
+    parameters; a hop of its collectives, microseconds."""
 
     device: str
     products: Mapping[tuple[int, int, int], float]
-    layer_of: str | None
-    layer: tuple[float, float]
+    layers: Mapping[str, MeasuredLayer]
     ends: tuple[float, float]
-    update: tuple[float, float]
+    update: float
     hop_us: float | None
 
 
@@ -160,8 +166,14 @@ def _read_measured(path: str) -> tuple[Gpu, MeasuredDevice]:
             source=f"measured: {path}",
         )
         products = {tuple(product["shape"]): product["seconds"] for product in raw["products"]}
-        layers: dict[str, Any] = {name: raw.get(name) for name in ("layer_of", "layer", "ends", "update")}
-        return gpu, MeasuredDevice(device=device, products=products, **layers, hop_us=link and link["hop_us"])
+        return gpu, MeasuredDevice(
+            device=device,
+            products=products,
+            layers={one["of"]: MeasuredLayer(*one["seconds"]) for one in raw.get("layers", ())},
+            ends=raw.get("ends", (0.0, 0.0)),
+            update=raw.get("update", 0.0),
+            hop_us=link and link["hop_us"],
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecipeError(
             f"plan.measured = {path!r}: expected a file of `sluice plan --measure` ({error!r})"

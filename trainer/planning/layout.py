@@ -81,6 +81,21 @@ class LayerSplit:
     alike: tuple[tuple[int, ...], ...]
 
 
+class LayerKind(NamedTuple):
+    """What of layers decides how long they take: whether they have experts, and how far back they see."""
+
+    sparse: bool
+    window: int | None
+
+    def alone(self, config: ModelConfig) -> ModelConfig:
+        """The model with a layer of this kind alone. How far positions turn takes no time."""
+        experts = config.experts
+        if experts is not None:
+            experts = replace(experts, dense_layers=()) if self.sparse else None
+        rule = next((rule for rule in config.rotary if rule is not None), None)
+        return replace(config, num_layers=1, windows=(self.window,), rotary=(rule,), experts=experts)
+
+
 class Kernels(NamedTuple):
     """What of a layout decides how long a layer's kernels take in a micro-batch of `tokens` positions."""
 
@@ -94,10 +109,22 @@ class Kernels(NamedTuple):
     float8: bool
     compiled: bool
 
-    @property
-    def described(self) -> str:
-        """Equal for layers that take equally long, in models of any depth."""
-        return repr(self._replace(config=replace(self.config, num_layers=1)))
+    def described(self, kind: LayerKind) -> str:
+        """Equal for layers of this kind that take equally long, in models of any depth and mixture."""
+        return repr(self._replace(config=kind.alone(self.config)))
+
+    def kinds(self) -> list[LayerKind]:
+        """Those of the model's layers, each once."""
+        config = self.config
+        every = (
+            LayerKind(config.has_experts(layer), self.acting(config.window_of(layer)))
+            for layer in range(config.num_layers)
+        )
+        return list(dict.fromkeys(every))
+
+    def acting(self, window: int | None) -> int | None:
+        """None for a window that reaches as far as a row."""
+        return window if window is not None and window < self.seq_len else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ import functools
 from typing import Final, NamedTuple
 
 from trainer.parallel.checks import takes_float8
-from trainer.planning.gpus import Machine, MeasuredDevice
-from trainer.planning.layout import Kernels, PlannedLayout
+from trainer.planning.gpus import Machine
+from trainer.planning.layout import Kernels, LayerKind, PlannedLayout
 
 TILE: Final = 128
 """Rows and columns that a product's kernel does at once: what a side lacks to the next multiple takes time
@@ -58,14 +58,15 @@ class LayerProduct(NamedTuple):
 class LayerSeconds(NamedTuple):
     """Seconds of one micro-batch in a layer, forward: products with weights, attention, and what memory
     bounds. `again`: what selective recomputation adds to backward; `more`: what backward was measured to take
-    beside twice forward; `measured`: where such layers were."""
+    beside twice forward, and `update` of the optimizer; `measured`: whether such layers were."""
 
     products: float
     attention: float
     elementwise: float
     again: float
     more: float = 0.0
-    measured: MeasuredDevice | None = None
+    update: float = 0.0
+    measured: bool = False
 
     @property
     def forward(self) -> float:
@@ -112,10 +113,11 @@ def layer_seconds(
     flops = tokens / tp * config.attention_flops(layer.seq_len, window) / 3
     if machine.plan.efficiency is not None:
         return LayerSeconds(products, flops / (machine.plan.efficiency * machine.gpu.peak_flops), 0.0, again)
-    if (measured := machine.measured) is not None and measured.layer_of == layer.described:
-        ahead, back = measured.layer
-        rest, more = max(0.0, ahead - products), back - 2 * ahead
-        return LayerSeconds(min(products, ahead), 0.0, rest, again, more, measured)
+    if machine.measured is not None and (
+        known := machine.measured.layers.get(layer.described(LayerKind(sparse, layer.acting(window))))
+    ):
+        rest, more = max(0.0, known.forward - products), known.backward - 2 * known.forward
+        return LayerSeconds(min(products, known.forward), 0.0, rest, again, more, known.update, True)
     heads, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     latent = 2 * config.num_latent  # each is normed
     hidden = config.hidden

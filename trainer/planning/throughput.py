@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from trainer.planning.communication import (
     LayerMessages,
@@ -19,6 +19,7 @@ from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
 from trainer.planning.products import (
     LayerProduct,
+    LayerSeconds,
     layer_products,
     layer_seconds,
     output_product,
@@ -59,8 +60,8 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
     forward = backward = weight = 0.0
     for num, sparse in ((part.num_dense, False), (part.num_sparse, True)):
         if num:
-            layer = layer_seconds(layout.kernels, machine, sparse=sparse)
-            attention = attention_seconds(layout, part, machine, sparse=sparse) * unequal
+            layer = mean_layer(layout, part, machine, sparse=sparse)
+            attention = layer.attention * unequal
             ahead = layer.products + attention + layer.elementwise
             again = {"none": 0.0, "selective": layer.again, "full": ahead}[layout.recompute]
             forward += num * ahead
@@ -85,20 +86,27 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
     return PassTimes(forward=forward, input=backward, weight=weight + adding / machine.memory_bandwidth)
 
 
-def attention_seconds(layout: PlannedLayout, part: Part, machine: Machine, *, sparse: bool) -> float:
-    """Seconds of attention of one micro-batch forward, in the mean of a part's layers: of those with a window, and
-    of the others."""
-    window, windowed = layout.config.window, part.num_windowed / max(1, part.num_layers)
-    whole = layer_seconds(layout.kernels, machine, sparse=sparse).attention
-    if not windowed:
-        return whole
-    near = layer_seconds(layout.kernels, machine, sparse=sparse, window=window).attention
-    return windowed * near + (1 - windowed) * whole
+def mean_layer(layout: PlannedLayout, part: Part, machine: Machine, *, sparse: bool) -> LayerSeconds:
+    """The mean of a part's layers with or without experts: of those with a window, and of the others."""
+    share, kernels = part.num_windowed / max(1, part.num_layers), layout.kernels
+    near, far = (
+        layer_seconds(kernels, machine, sparse=sparse, window=window) if times else None
+        for window, times in ((layout.config.window, share), (None, 1 - share))
+    )
+    if near is None or far is None:
+        return cast(LayerSeconds, near or far)
+    mixed = (share * one + (1 - share) * other for one, other in zip(near[:-1], far[:-1], strict=True))
+    return LayerSeconds._make([*mixed, near.measured and far.measured])
 
 
 def measured_layers(layout: PlannedLayout, machine: Machine) -> MeasuredDevice | None:
-    """What was measured of this layout's layers and of what stands around them; None: nothing was."""
-    return layer_seconds(layout.kernels, machine, sparse=layout.config.num_sparse_layers > 0).measured
+    """What was measured of this layout's layers and of what stands around them; None: not of every kind."""
+    kernels = layout.kernels
+    every = all(
+        layer_seconds(kernels, machine, sparse=sparse, window=window).measured
+        for sparse, window in kernels.kinds()
+    )
+    return machine.measured if every else None
 
 
 def waiting_times(
@@ -123,15 +131,12 @@ def _seconds_beside(axis: str, layout: PlannedLayout, part: Part, machine: Machi
     """What a layer computes forward beside its messages: with `async_tp` its products, beside a ring of keys
     and values attention, and beside all-to-alls all that a dualpipev pairs with them (DeepSeek-V3,
     2412.19437, section 3.2.1, figure 4). All others are waited for."""
-    layer = layer_seconds(layout.kernels, machine, sparse=sparse)
+    layer = mean_layer(layout, part, machine, sparse=sparse)
     if axis == "tp":
         return layer.products if layout.async_tp else 0.0
     if axis == "cp":
-        ring = layout.context.method == "ring"
-        return attention_seconds(layout, part, machine, sparse=sparse) if ring else 0.0
-    attention = attention_seconds(layout, part, machine, sparse=sparse)
-    paired = layer.products + attention + layer.elementwise
-    return paired if layout.pipeline.schedule == "dualpipev" else 0.0
+        return layer.attention if layout.context.method == "ring" else 0.0
+    return layer.forward if layout.pipeline.schedule == "dualpipev" else 0.0
 
 
 def exposed_seconds(sending: float, computing: float, machine: Machine) -> float:
@@ -299,10 +304,10 @@ def update_seconds(layout: PlannedLayout, machine: Machine) -> float:
     moves about as much, beside `orthogonalising_seconds`."""
     more = orthogonalising_seconds(layout, machine) if layout.muon_rounds else 0.0
     if (measured := measured_layers(layout, machine)) is not None:
-        (of_layer, others), part = measured.update, layout.largest
-        return (
-            more + (part.num_layers * of_layer + (part.embedding or part.head) * others) / layout.shards.split
-        )
+        part = layout.largest
+        kinds = ((part.num_dense, False), (part.num_sparse, True))
+        whole = sum(num * mean_layer(layout, part, machine, sparse=of).update for num, of in kinds if num)
+        return more + (whole + (part.embedding or part.head) * measured.update) / layout.shards.split
     weights = sharded_bytes(owned_parameters(layout, layout.largest), layout.weight_bytes, layout.shards)
     return more + 7 * weights / machine.memory_bandwidth
 

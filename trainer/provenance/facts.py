@@ -245,6 +245,13 @@ def recorded_places(output: Folder) -> tuple[str, ...]:
     )
 
 
+def outs_read(output: Folder) -> list[str]:
+    """Every output of the data pipeline that the run read, by its own facts."""
+    return list(
+        dict.fromkeys(fact.out for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact))
+    )
+
+
 def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> None:
     """StoreError if a store that can be read has `run` with another output than ours."""
     for out in outputs:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -19,6 +18,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hoo
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from trainer.model.description import ModelConfig
+from trainer.model.families import TRAINED_KINDS
 from trainer.model.rows import DeviceRows
 from trainer.optim.optimizer import Optimizer
 from trainer.options import TrainRecipe
@@ -45,7 +46,7 @@ _MESSAGES: Final = (2**12, 2**24)
 
 def measure(recipe: TrainRecipe) -> dict[str, Any]:
     """The device's memory, rates of a copy and of a collective over two processes, and seconds of the
-    recipe's products, of one of its layers, of embedding, head and loss, and of an update. RecipeError as
+    recipe's products, of a layer of each kind, of embedding, head and loss, and of an update. RecipeError as
     `plan_training`."""
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
     layout = planned_layout(recipe.train, config)
@@ -64,8 +65,7 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
         "products": products,
         "link": None if cuda else _link(),
     }
-    alike = config.num_sparse_layers in (0, config.num_layers) and len(set(config.windows)) == 1
-    if alike and config.latent is None:
+    if config.family in TRAINED_KINDS:
         found |= _whole_layers(layout, recipe, device)
     return found
 
@@ -104,25 +104,37 @@ _DEPTHS: Final = (1, 3)
 
 
 def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, Any]:
-    """Forward and backward of a layer, and of all that is not in layers; the rest of a step, clipping and the
-    optimizer's pass above all, of both, as if nothing were sharded. All as one rank of the layout does it: on
+    """Forward and backward of a layer of each kind, and of all that is not in layers; the rest of a step, clipping
+    and the optimizer's pass above all, of both, as if nothing were sharded. All as one rank of the layout does it: on
     small models what wraps the products takes as long as they do."""
     mesh = layout.mesh
     # What wraps two shards or replicas wraps any number of them; experts need as many ranks as share them.
     num_shards = max(min(2, mesh.dp_shard), mesh.ep // math.gcd(mesh.ep, mesh.tp * mesh.cp))
-    mesh = dataclasses.replace(mesh, dp_replicate=min(2, mesh.dp_replicate), dp_shard=num_shards, pp=1)
+    mesh = replace(mesh, dp_replicate=min(2, mesh.dp_replicate), dp_shard=num_shards, pp=1)
     # A group whose collectives copy this rank's own part and wait for nobody: a plan adds what they take.
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=mesh.num_workers)
     try:
-        shallow, deep = (_step_parts(layout, mesh, recipe, device, depth) for depth in _DEPTHS)
+        timed = [
+            [
+                _step_parts(
+                    layout, mesh, recipe, device, replace(kind.alone(layout.config), num_layers=depth)
+                )
+                for depth in _DEPTHS
+            ]
+            for kind in layout.kernels.kinds()
+        ]
     finally:
         dist.destroy_process_group()
-    pairs = zip(shallow, deep, strict=True)
-    of_layer = [max(0.0, more - less) / (_DEPTHS[1] - _DEPTHS[0]) for less, more in pairs]
-    rest = [max(0.0, whole - _DEPTHS[0] * part) for whole, part in zip(shallow, of_layer, strict=True)]
-    num_shards = dataclasses.replace(layout, mesh=mesh).shards.split
-    update = [num_shards * seconds for seconds in (of_layer[2], rest[2])]
-    return {"layer_of": layout.kernels.described, "layer": of_layer[:2], "ends": rest[:2], "update": update}
+    num_shards, layers = replace(layout, mesh=mesh).shards.split, []
+    for kind, (shallow, deep) in zip(layout.kernels.kinds(), timed, strict=True):
+        pairs = zip(shallow, deep, strict=True)
+        *passes, update = (max(0.0, more - less) / (_DEPTHS[1] - _DEPTHS[0]) for less, more in pairs)
+        layers.append({"of": layout.kernels.described(kind), "seconds": [*passes, num_shards * update]})
+        rest = [
+            max(0.0, whole - _DEPTHS[0] * part)
+            for whole, part in zip(shallow, (*passes, update), strict=True)
+        ]
+    return {"layers": layers, "ends": rest[:2], "update": num_shards * rest[2]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +150,12 @@ class _SameRows:
 
 
 def _step_parts(
-    layout: PlannedLayout, mesh: Mesh, recipe: TrainRecipe, device: torch.device, num_layers: int
+    layout: PlannedLayout, mesh: Mesh, recipe: TrainRecipe, device: torch.device, config: ModelConfig
 ) -> tuple[float, float, float]:
-    """Median seconds of forward, of backward and of the rest of a step, of a model with so many layers."""
+    """Median seconds of forward, of backward and of the rest of a step of a model."""
     table, plain = recipe.train, parallel_layout(recipe.train, device)
-    plain = dataclasses.replace(plain, mesh=mesh, pipeline=PipelineTable(), recompute="none")
-    plain = dataclasses.replace(plain, overlap=OverlapTable())  # a plan reckons what of sending is hidden
-    config = dataclasses.replace(layout.config, num_layers=num_layers)
+    plain = replace(plain, mesh=mesh, pipeline=PipelineTable(), recompute="none")
+    plain = replace(plain, overlap=OverlapTable())  # a plan reckons what of sending is hidden
     model = parallelise_model(config, plain, device, datetime.timedelta(seconds=60))
     initialise(model, 0)
     # Its reducer wants futures, which collectives of that group do not give.
@@ -152,7 +163,7 @@ def _step_parts(
         model.parts[0].register_comm_hook(None, noop_hook)
     num_rows = max(1, round(layout.mean_tokens * mesh.cp / layout.seq_len))
     # A plan reckons what Muon's matrices take more, for any number of owners.
-    asked = dataclasses.replace(table.optimizer, name="adamw", muon=MuonTable())
+    asked = replace(table.optimizer, name="adamw", muon=MuonTable())
     tokens_BT = torch.randint(config.vocab_size, (num_rows, layout.seq_len), device=device)
     context = StepContext(
         model=model,

@@ -31,9 +31,11 @@ from trainer.checkpoint.store import (
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
+from trainer.huggingface.names import parameter_axes
 from trainer.huggingface.same_tokenizer import CompareFile, check_first_tokenizer
 from trainer.model.description import ModelConfig
 from trainer.model.sizes import check_model_name, model_config
+from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
 from trainer.parallel.checks import check_layout
@@ -70,10 +72,11 @@ def check_run(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[s
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
     `compare`: how the tokenizer in the folder of `train.init_from` is compared; None: it is told that it is not.
 
-    RecipeError for a model that is none, a place to write within the output of a data run, a layout that does
-    not fit the model, a checkpoint of another model or order, first weights of another tokenizer, a run.name
-    that belongs to another output, an output or checkpoints of another run, and sizes or a mixture that do not
-    fit the data; NotFinishedError where train.data is no output, MissingShardError where a shard of it is gone."""
+    RecipeError for a model that is none, a place to write within the output of a data run, a layout or a group of
+    parameters that does not fit the model, a checkpoint of another model or order, first weights of another
+    tokenizer, a run.name that belongs to another output, an output or checkpoints of another run, and sizes or a
+    mixture that do not fit the data; NotFinishedError where train.data is no output, MissingShardError where a shard
+    of it is gone."""
     check_model_name(recipe.train.model)
     for name, place in _written(recipe.train).items():
         if place is not None:
@@ -83,6 +86,7 @@ def check_run(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[s
     _check_name(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(recipe.train, config)
+    check_groups(recipe.train.optimizer.group, parameter_axes(config))
     first = _check_init_from(recipe, config, corpus, compare)
     if recipe.train.checkpoint.path is not None:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))

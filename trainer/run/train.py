@@ -22,6 +22,7 @@ from lineage.storage.folder import Folder
 from trainer.attempts import AttemptEnd, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
 from trainer.feed.feed import Feed
+from trainer.huggingface.names import parameter_axes
 from trainer.model.description import ModelConfig
 from trainer.model.sizes import model_config
 from trainer.optim.roles import check_groups
@@ -29,7 +30,6 @@ from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8
 from trainer.parallel.layout import parallel_layout
-from trainer.parallel.weights import num_axes
 from trainer.processes.heard import by_first_rank
 from trainer.provenance.setup import make_setup, record_setup
 from trainer.recovery.repeated import go_back_before, left_out
@@ -123,7 +123,7 @@ def _checked_model(recipe: TrainRecipe, launch: LaunchContext, feed: Feed) -> Mo
     layout = parallel_layout(table, device)
     check_layout(table, config)
     check_overlap(table.overlap, device.type)
-    check_groups(table.optimizer.group, num_axes(config))
+    check_groups(table.optimizer.group, parameter_axes(config))
     if layout.float8 is not None:
         check_float8(layout.float8, device)
     return config

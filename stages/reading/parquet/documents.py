@@ -6,10 +6,12 @@ to, and where that is much the row group is begun again in smaller batches."""
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stages.document import Document, Place
-from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError
+from stages.reading.options import Border, InputCounts, ReadOptions, Unreadable, UnreadableError
 from stages.reading.parquet.page_meter import ColumnChunk, PageMeter, TooLargeError
 from stages.reading.parquet.thrift import CompactReader, Fields, ThriftError
 from stages.reading.parquet.values import (
@@ -298,14 +300,39 @@ class _Rows:
         assert path is not None, "_unfit has seen to it"
         self._path = path
         self._sizes: tuple[int, ...] = _BATCH_ROWS
+        # A footer may put its row groups anywhere; spans need them in the order in which they are read.
+        last = max((options.size or 0) - 1, 0)
+        starts = (min((place.start for place in group), default=0) for group in places)
+        self._starts = list(accumulate((min(start, last) for start in starts), max))
 
     def read(self) -> Iterator[Document | Unreadable]:
-        """All rows, in order."""
-        first = 0
+        """All rows, in order, or those of the span."""
+        first, groups = 0, self._groups()
         for group in range(self._file.num_row_groups):
             num_rows = self._file.metadata.row_group(group).num_rows
-            yield from self._read_group(group, range(first, first + num_rows))
+            if group in groups:
+                yield from self._read_group(group, range(first, first + num_rows))
             first += num_rows
+        if self._options.span is not None:
+            self._counts.ended = self._border(groups.stop)
+
+    def _groups(self) -> range:
+        """The row groups to read: of a span those whose first byte lies in it."""
+        span = self._options.span
+        if span is None:
+            return range(self._file.num_row_groups)
+        if span.start is not None:
+            self._sizes = _BATCH_ROWS[-int(span.start.state) :]
+        begin = span.begin if span.start is None else span.start.position
+        first, stop = (bisect_left(self._starts, position) for position in (begin, span.end))
+        self._counts.began = self._border(first)
+        return range(first, max(first, stop))
+
+    def _border(self, group: int) -> Border:
+        """The border before a row group, or behind the last."""
+        starts = self._starts
+        position = starts[group] if group < len(starts) else self._options.size or 0
+        return Border(position, str(len(self._sizes)))
 
     def _read_group(self, group: int, numbers: range) -> Iterator[Document | Unreadable]:
         number = numbers.start

@@ -6,6 +6,7 @@ at the next record behind it. A record is given out only when what follows it sh
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,8 +17,10 @@ from stages.document import Document, Place
 from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError, RefutedError, TornError
 from stages.reading.members import CompressedMember, learn_dictionary, open_member, skip_frame
 from stages.reading.options import (
+    Border,
     InputCounts,
     ReadOptions,
+    Span,
     Unreadable,
     UnreadableError,
     unreadable_for_any_error,
@@ -56,6 +59,15 @@ _NEXT_OF_ANY = re.compile(
     b"|".join(pattern.pattern for pattern in (NEXT_WARC, NEXT_ARC, _NEXT_GZIP, _NEXT_ZSTD))
 )
 
+_KINDS: Final = {
+    "any": _NEXT_OF_ANY,
+    "gzip": _NEXT_GZIP,
+    "zstd": _NEXT_ZSTD,
+    "warc": NEXT_WARC,
+    "arc": NEXT_ARC,
+}
+"""What a reader knows of a file's records, as the state of a Border, and where to look for the next one."""
+
 
 def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """The documents and unreadable stretches of a WARC or ARC file, which together with the counted records
@@ -69,12 +81,20 @@ def read_records(
 ) -> Iterator[Document | Unreadable]:
     """The same of what the cursor gives, from a file's first byte to its last."""
     learn_dictionary(cursor)
-    kind = _NEXT_OF_ANY
+    kind, end = _NEXT_OF_ANY, math.inf
+    if options.span is not None:
+        counts.began = _begin_of_span(cursor, options.span)
+        if counts.began is None:
+            return
+        cursor.seek(counts.began.position)
+        kind, end = _KINDS[counts.began.state], options.span.end
     while first := cursor.peek(_FIRST_BYTES):
         offset, num_records = cursor.position, counts.num_records
         try:
             if kind in (_NEXT_OF_ANY, _NEXT_ZSTD) and skip_frame(cursor):
                 continue
+            if offset >= end:
+                break
             with unreadable_for_any_error():
                 yield from _read_unit(cursor, options, counts)
         except UnreadableError as error:
@@ -90,6 +110,23 @@ def read_records(
             yield stretch
         if counts.num_records > num_records:
             kind = _kind(first)
+    counts.ended = Border(cursor.position, next(name for name, each in _KINDS.items() if each is kind))
+
+
+def _begin_of_span(cursor: Cursor, span: Span) -> Border | None:
+    """Where the first record of a span may begin, as its bytes and the file's first ones tell; None where none
+    does. The cursor is at the file's first byte.
+
+    A member may hold another one, stored as it is, and a page the text of a record. So this is a guess, which
+    holds if the span before it ends there."""
+    if span.start is not None or not span.begin:
+        return span.start or Border(0, "any")
+    kind = _NEXT_ZSTD if skip_frame(cursor) else _kind(cursor.peek(_FIRST_BYTES))
+    # A record of ARC is known by the line end before it.
+    cursor.seek(span.begin - (kind is NEXT_ARC))
+    _seek_record(cursor, kind, span.end)
+    name = next(name for name, each in _KINDS.items() if each is kind)
+    return Border(cursor.position, name) if cursor.position < span.end and cursor.peek(1) else None
 
 
 def _is_torn(error: UnreadableError, first: bytes) -> bool:
@@ -293,10 +330,10 @@ def _end_of_member(cursor: Cursor, offset: int) -> int:
     return end
 
 
-def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes]) -> None:
-    """Move the cursor on to the next place where a record begins, or to the end of the file."""
+def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes], end: float = math.inf) -> None:
+    """Move the cursor on to the next place where a record begins, or to the end of the file, or past `end`."""
     looked_at = MAX_ARC_HEAD_BYTES if pattern in (NEXT_ARC, _NEXT_OF_ANY) else _LONGEST_MAGIC
-    while window := cursor.peek(READ_BYTES + _PROBE_BYTES):
+    while cursor.position < end and (window := cursor.peek(READ_BYTES + _PROBE_BYTES)):
         # What lies behind READ_BYTES is there for _begins_record: searched as well, each byte would be five
         # times.
         for match in pattern.finditer(window, 0, READ_BYTES + looked_at):

@@ -306,7 +306,8 @@ def _write_texts(folder: Path, page: dict[str, str]) -> None:
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
     (folder / "takedown.csv").write_text(f"doc_id,why\n{page['doc_id']},asked\n")
-    (folder / "note.txt").write_text(text)
+    for name in ("note.txt", "article.txt"):
+        (folder / name).write_text(text)
     (folder / "texts.jsonl").write_text(json.dumps({"text": text}) + "\n")
     pq.write_table(pa.table({"text": [text]}), folder / "texts.parquet")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
@@ -337,6 +338,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
     """What the names in printed calls stand for."""
     return {
         "OUT": "out/crawl",
+        "OUT…": "out/crawl",
         "/data/out": "out/crawl",
         "/data/kept": "out/crawl",
         "/data/out80": "out/crawl",
@@ -370,6 +372,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--step T": "1",
         "--step 10": "10",
         "--step 200": "12",
+        "--step 5000": "12",
         "--step 1200": "10",
         "gsm8k.jsonl": "benchmark.jsonl",
         "mmlu.jsonl": "texts.jsonl",

@@ -1,9 +1,13 @@
-"""Families on layouts: loss and gradients of one step on several processes beside those of one."""
+"""Families on layouts: loss and gradients of one step on several processes beside those of one.
+
+`python -m tests.support.training.family_layouts NAME… [--layout LAYOUT…]` prints how far each is from one process."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import datetime
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +26,8 @@ from tests.support.training.family_models import (
     config_of,
     device_rows,
 )
-from tests.support.training.transformers_models import reference_model, reference_rows
+from tests.support.training.layouts import double, shared, staged
+from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model, reference_rows
 from trainer.data.dataset import IGNORED
 from trainer.model.description import ModelConfig
 from trainer.model.rows import DeviceRows, MicroBatch
@@ -32,6 +37,25 @@ from trainer.parallel.weights import assign
 from trainer.processes.runtime import Process
 from trainer.run.step import token_losses
 from trainer.telemetry.timing import PhaseClock
+
+LAYOUTS = {
+    "tensor 2": double(tp=2),
+    "shard 2": double(dp_shard=2),
+    "pipeline 2": staged("1f1b", pp=2),
+    "context 2, gathered": shared("gather", "zigzag", cp=2),
+    "context 2, ring": shared("ring", "documents", cp=2),
+}
+LARGER = {
+    "pipeline 2 x tensor 2": staged("interleaved", pp=2, tp=2),
+    "context 2 x tensor 2, ring": shared("ring", "zigzag", cp=2, tp=2),
+    "shard 2 x tensor 2, recomputed": dataclasses.replace(double(dp_shard=2, tp=2), recompute="full"),
+    "shard 2, some recomputed": dataclasses.replace(double(dp_shard=2), recompute="selective"),
+    "replicas 2": double(dp_replicate=2, zero=0),
+    "replicas 2 x shard 2": double(dp_replicate=2, dp_shard=2),
+    "shard 2, zero 2": double(dp_shard=2, zero=2),
+    "shard 2, once a step": double(dp_shard=2, zero=1),
+    "pipeline 2, zbv": staged("zbv", pp=2),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +171,20 @@ def _step(model: ParallelModel, rows: DeviceRows) -> float:
     total = torch.stack(losses).sum() if losses else torch.zeros((), dtype=torch.float64)
     dist.all_reduce(total, group=model.groups.loss)
     return float(total) / count
+
+
+def main() -> None:
+    """Prints the differences of the families that the call names."""
+    every = LAYOUTS | LARGER | {"experts 2": double(dp_shard=2, ep=2)}
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="+", choices=[*FAMILIES, *VARIANTS], metavar="NAME")
+    parser.add_argument("--layout", nargs="+", choices=[*every], default=[*LAYOUTS])
+    asked = parser.parse_args()
+    for layout in asked.layout:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, found in compare(Path(folder), asked.names, every[layout]).items():
+                print(f"{layout}: {name}: loss {found.loss:.1e}, {found.of} {found.gradient:.1e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

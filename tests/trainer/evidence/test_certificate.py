@@ -171,6 +171,7 @@ def set_in(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
         (set_in("chain", 1, "parent", to=None), "chain: attempt 2: parent is None, found 1"),
         (set_in("chain", 0, "contents", to=[]), "chain: attempt 1: contents is"),
         (set_in("chain", 0, "recipe_hash", to="0" * 32), "chain: attempt 1: recipe_hash is"),
+        (set_in("commitment", "root", to="0" * 64), "commitment: root is"),
         (set_in("weights", "digest", to="0" * 64), "weights and moments: digest is"),
         (set_in("checkpoint", "files_digest", to="0" * 32), "checkpoint: files_digest is"),
         (set_in("not_covered", to=[]), "found and not named"),
@@ -337,7 +338,8 @@ def test_records_that_were_edited_are_named_where_the_certificate_was_too(
     assert path.read_bytes() != before
     try:
         certified = open_certified(Folder(str(world.output)), ["all"])
-        found = wrong(world, records(certified) | {"weights": certificate["weights"]})
+        made = {name: certificate[name] for name in ("commitment", "weights")}
+        found = wrong(world, records(certified) | made)
         assert any(named in line for line in found), found
         with pytest.raises(CertificateError, match="cannot be certified"):
             make_certificate(certified)
@@ -440,9 +442,8 @@ def test_weights_in_the_middle_that_were_hidden_are_named(world: World) -> None:
     setup.write_text(json.dumps(json.loads(before) | {"origin": None}))
     try:
         certified = open_certified(Folder(str(output)), ["all"])
-        hidden = records(certified) | {
-            "weights": row["weights"]
-        }  # made of records that say nothing of the first run
+        # made of records that say nothing of the first run
+        hidden = records(certified) | {name: row[name] for name in ("commitment", "weights")}
         assert [link["run"] for link in hidden["init_from"]] == [str(child.run.output)]
         named = f"{child.run.output}, with whose weights it began: attempt 1 was set up with"
         assert any(named in line for line in wrong(world, hidden, output)), wrong(world, hidden, output)

@@ -142,6 +142,7 @@ CERTIFICATE: dict[str, Any] = {
     "chain": [{"attempt": 1}],
     "init_from": [],
     "not_covered": [],
+    "commitment": {"root": "x"},
     "weights": {"digest": "x", "tensors": {}},
     "inexact": [],
     "checksum": "x",

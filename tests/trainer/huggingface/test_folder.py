@@ -25,9 +25,11 @@ from trainer.checkpoint.store import COMPLETE, CheckpointError, _digest
 from trainer.huggingface.folder import INDEX, open_weights
 from trainer.model.description import ModelConfig, Rotary
 from trainer.model.rotary import rotary_angles
+from trainer.model.sizes import model_config
 from trainer.model.transformer import initial_weight
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
+OUTPUT = "model.layers.1.self_attn.o_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
 FREQUENCIES = "model.layers.0.self_attn.rotary_emb.inv_freq"
 FROZEN = {"optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "steps": 1}
@@ -149,13 +151,14 @@ def twice(folder: Path) -> None:
 
 def index_of_others(folder: Path) -> None:
     index = json.loads((folder / INDEX).read_text())
-    index["weight_map"][QUERY] = "model-00001-of-00002.safetensors"
+    first, second = sorted(set(index["weight_map"].values()))
+    index["weight_map"][OUTPUT] = first if index["weight_map"][OUTPUT] == second else second
     (folder / INDEX).write_text(json.dumps(index))
 
 
 def index_without(folder: Path) -> None:
     index = json.loads((folder / INDEX).read_text())
-    del index["weight_map"][QUERY]
+    del index["weight_map"][OUTPUT]
     (folder / INDEX).write_text(json.dumps(index))
 
 
@@ -164,7 +167,7 @@ def index_of_nothing(folder: Path) -> None:
 
 
 def index_elsewhere(folder: Path) -> None:
-    (folder / INDEX).write_text(json.dumps({"weight_map": {QUERY: "../model.safetensors"}}))
+    (folder / INDEX).write_text(json.dumps({"weight_map": {OUTPUT: "../model.safetensors"}}))
 
 
 def both_kinds(folder: Path) -> None:
@@ -186,8 +189,8 @@ FILES: dict[Callable[[Path], None], str] = {
     cut_off: r"00002-of-00002.safetensors is no whole safetensors file \(.*\): was its download or copy cut off",
     pointer: "00001-of-00002.safetensors is no whole safetensors file",
     twice: "is in model-00001-of-00002.safetensors and in model-00002-of-00002.safetensors: which one is meant",
-    index_of_others: rf"says that {QUERY} is in model-00001.*, and it is in model-00002",
-    index_without: f"does not name {QUERY}, which its files hold",
+    index_of_others: rf"says that {OUTPUT} is in model-0000\d.*, and it is in model-0000\d",
+    index_without: f"does not name {OUTPUT}, which its files hold",
     index_of_nothing: "is no index of safetensors",
     index_elsewhere: "names the file '../model.safetensors': expected one of the same folder",
     both_kinds: "does not name model.safetensors: remove it, or the index",
@@ -196,16 +199,54 @@ FILES: dict[Callable[[Path], None], str] = {
 }
 
 
+MODELS = {name: model_config(name, 250) for name in ("debug", "gpt-oss-debug", "deepseek-debug")}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize(("damage", "message"), FILES.items(), ids=[damage.__name__ for damage in FILES])
 def test_files_that_are_not_whole_or_not_meant_are_refused_by_name(
-    damage: Callable[[Path], None], message: str, tmp_path: Path
+    damage: Callable[[Path], None], message: str, model: ModelConfig, tmp_path: Path
 ) -> None:
-    tensors = random_tensors()
-    files = in_two_files(tensors)
-    folder = write_folder(tmp_path, tensors, files=files)
+    tensors = random_tensors(model)
+    folder = write_folder(tmp_path, tensors, model, files=in_two_files(tensors))
+    assert opened(folder, model) == len(tensors)
     damage(folder)
     with pytest.raises(CheckpointError, match=message):
-        opened(folder)
+        opened(folder, model)
+
+
+EXPERT = "model.layers.2.mlp.experts."
+OF_EXPERTS: dict[str, tuple[str, Callable[[dict[str, Tensor]], dict[str, Tensor]], str]] = {
+    "an expert's matrix less": (
+        "deepseek-debug", without(f"{EXPERT}7.up_proj.weight"), rf"lacks 1 tensor .*: {EXPERT}7.up_proj.weight"
+    ),
+    "no correction of the choice": (
+        "deepseek-debug", without("model.layers.1.mlp.gate.e_score_correction_bias"),
+        "lacks 1 tensor .*: model.layers.1.mlp.gate.e_score_correction_bias",
+    ),
+    "experts that are turned": (
+        "gpt-oss-debug",
+        lambda tensors: tensors | {f"{EXPERT}gate_up_proj": tensors[f"{EXPERT}gate_up_proj"].mT.contiguous()},
+        rf"{EXPERT}gate_up_proj has shape \[8, 128, 64\], its config.json describes \[8, 64, 128\]",
+    ),
+    "no sinks": (
+        "gpt-oss-debug", without("model.layers.0.self_attn.sinks"), "lacks 1 tensor .*: model.layers.0.self_attn.sinks",
+    ),
+    "quantized experts": (
+        "gpt-oss-debug",
+        lambda tensors: tensors | {f"{EXPERT}down_proj_blocks": torch.ones(8, 2, dtype=torch.uint8)},
+        rf"no place for: {EXPERT}down_proj_blocks",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "message"), OF_EXPERTS.values(), ids=OF_EXPERTS)
+def test_tensors_of_experts_and_sinks_that_are_not_those_of_the_model_are_refused_by_name(
+    name: str, change: Callable[[dict[str, Tensor]], dict[str, Tensor]], message: str, tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path, change(random_tensors(MODELS[name])), MODELS[name])
+    with pytest.raises(CheckpointError, match=message):
+        opened(folder, MODELS[name])
 
 
 def test_weights_of_other_names_beside_the_index_are_left_alone(tmp_path: Path) -> None:

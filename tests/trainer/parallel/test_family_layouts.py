@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.support.processes.forked import run_forked
-from tests.support.training.family_layouts import compare
-from tests.support.training.layouts import double, shared, staged
+from tests.support.training.family_layouts import LARGER, LAYOUTS, compare
+from tests.support.training.layouts import double, shared
 from tests.support.training.transformers_models import FAMILIES, VARIANTS
 from trainer.model import norms, self_attention
 from trainer.model.context import attend
@@ -31,22 +31,6 @@ from trainer.processes.runtime import Process
 
 pytestmark = pytest.mark.differential("trainer/model", "trainer/parallel")
 WITH_EXPERTS = ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
-LAYOUTS = {
-    "tensor 2": double(tp=2),
-    "shard 2": double(dp_shard=2),
-    "pipeline 2": staged("1f1b", pp=2),
-    "context 2, gathered": shared("gather", "zigzag", cp=2),
-    "context 2, ring": shared("ring", "documents", cp=2),
-}
-LARGER = {
-    "pipeline 2 x tensor 2": staged("interleaved", pp=2, tp=2),
-    "context 2 x tensor 2, ring": shared("ring", "zigzag", cp=2, tp=2),
-    "shard 2 x tensor 2, recomputed": dataclasses.replace(double(dp_shard=2, tp=2), recompute="full"),
-    "shard 2, some recomputed": dataclasses.replace(double(dp_shard=2), recompute="selective"),
-    "replicas 2": double(dp_replicate=2, zero=0),
-    "shard 2, once a step": double(dp_shard=2, zero=1),
-    "pipeline 2, zbv": staged("zbv", pp=2),
-}
 
 
 def assert_as_one_process(folder: Path, names: list[str], layout: ParallelLayout) -> None:

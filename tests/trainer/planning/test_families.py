@@ -15,7 +15,7 @@ from trainer.model.sizes import model_config, model_names
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import kept_logits, layer_activations
 from trainer.planning.roofline import products
-from trainer.planning.throughput import attention_seconds
+from trainer.planning.throughput import mean_layer
 
 
 @given(st.integers(2, 300), st.integers(1, 400))
@@ -64,7 +64,7 @@ def test_a_stage_takes_the_time_of_its_own_windows(tmp_path: Path) -> None:
     first, second = plan.layout.ranks
     assert (first.num_windowed, second.num_windowed) == (3, 2)
     one, other = (
-        attention_seconds(plan.layout, part, plan.machine, sparse=False) for part in (first, second)
+        mean_layer(plan.layout, part, plan.machine, sparse=False).attention for part in (first, second)
     )
     assert one < other / 100
 

@@ -1,5 +1,5 @@
-"""Runs of families with windows, with experts and with latents: a restart and a forgotten document leave no trace in
-the bits."""
+"""Runs of families with windows, with experts and with latents: a restart, a forgotten document and a process that
+dies leave no trace in the bits; what was forgotten is certified, and a step is replayed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from lineage.storage.folder import Folder
+from pipeline.cli.main import main
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import (
     Trained,
@@ -19,8 +21,12 @@ from tests.support.training.forgotten import (
     make_few_ids_out,
     never_read,
 )
+from tests.support.training.in_place import IN_PLACE, Death, check_same, train_with, without_recovery
+from tests.support.training.replayed import replays
 from tests.support.training.training_runs import Run
 from tests.support.training.transformers_models import reference_model
+from trainer.evidence.replayed_step import step_to_replay
+from trainer.evidence.why import explain_step
 from trainer.recovery.forget import forget
 
 FAMILIES = ("olmo3", "gpt_oss", "deepseek_v3")
@@ -79,4 +85,39 @@ def test_forgetting_leaves_the_bits_of_a_run_that_never_read_it(
     assert forget(mine.run.recipe(), (purge,), restart=False).trains
     assert mine.run.start().finished
     assert True not in applied(mine)
-    assert_equal(mine, never_read(mine))
+    fresh = never_read(mine)
+    assert_equal(mine, fresh)
+    output, out, certificate = str(mine.run.output), mine.out.url, str(tmp_path / "certificate.json")
+    assert main(["certify", output, "--to", certificate]) == 0
+    assert main(["certify", "--check", certificate, output, out]) == 0
+    assert main(["certify", "--check", certificate, output, "--against", str(fresh.run.output)]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_is_replayed_bit_for_bit(family: str, small: SmallOut, tmp_path: Path) -> None:
+    recorded = {**changes(family, tmp_path / "model"), "record_losses": True}
+    mine = Trained(small=small, folder=tmp_path, changes=recorded)
+    copy_out(small, tmp_path)
+    assert mine.run.start().finished
+    found = explain_step(
+        step_to_replay(Folder(str(mine.run.output)), 6), replays(tmp_path / "replays", flips=False)
+    )
+    assert found.verdict.cause == "data"
+    row = mine.run.metrics()[6]
+    assert (found.loss, found.recorded_loss, found.gradient_norm) == (row["loss"],) * 2 + (row["grad_norm"],)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_spare_takes_the_place_of_a_killed_replica(family: str, small: SmallOut, tmp_path: Path) -> None:
+    parallel = {"dp_replicate": 2, "dp_shard": 2, "ep": 2 if family == "gpt_oss" else 1}
+    of_run = {
+        **changes(family, tmp_path / "model"), "steps": 9, "workers": 4, "parallel": parallel, "recovery": IN_PLACE,
+    }  # fmt: skip
+    whole = without_recovery(Run(data=small.folder.url, output=tmp_path / "whole", changes=of_run))
+    assert whole.start().finished
+    run = Run(data=small.folder.url, output=tmp_path / "run", changes=of_run)
+    result = train_with(run, {0: (Death(rank=0, where="backward", nth=7),)})
+    assert (result.finished, result.attempt) == (True, 2)
+    check_same(run, whole)

@@ -24,7 +24,11 @@ TINY = ("train.model=debug", "train.seq_len=32", "train.global_batch=2", "train.
 
 
 def measured(path: Path, *overrides: str, **changes: object) -> str:
-    """A file as `--measure` writes it for a recipe, with round times; as an override of a recipe."""
+    """A file as `--measure` writes it for a recipe, with round times; as an override of a recipe. A further kind of
+    layer takes half as long again."""
+    kernels = plan_of(path.parent, *overrides).layout.kernels
+    times = ([scale * part for part in (0.010, 0.015, 0.001)] for scale in (1, 1.5, 2))
+    each = zip(kernels.kinds(), times, strict=False)
     found = {
         "device": "CPU, 1 threads",
         "memory_bytes": 10**10,
@@ -32,10 +36,9 @@ def measured(path: Path, *overrides: str, **changes: object) -> str:
         "copy_bytes_per_second": 1e9,
         "products": [{"name": "queries", "shape": [32, 64, 64], "seconds": 2 * 32 * 64 * 64 / 2e9}],
         "link": {"gbps": 1.0, "hop_us": 100.0},
-        "layer_of": plan_of(path.parent, *overrides).layout.kernels.described,
-        "layer": [0.010, 0.015],
+        "layers": [{"of": kernels.described(kind), "seconds": seconds} for kind, seconds in each],
         "ends": [0.004, 0.006],
-        "update": [0.001, 0.002],
+        "update": 0.002,
     }
     path.write_text(json.dumps(found | changes))
     return f"plan.measured={path}"
@@ -61,7 +64,7 @@ def test_layers_of_another_model_mesh_or_micro_batch_are_not_taken_for_those_mea
 ) -> None:
     file = measured(tmp_path / "device.json", *TINY)
     theirs = plan_of(tmp_path, *TINY, change, file)
-    without = plan_of(tmp_path, *TINY, change, measured(tmp_path / "products.json", layer_of=None))
+    without = plan_of(tmp_path, *TINY, change, measured(tmp_path / "products.json", layers=[]))
     assert theirs.throughput == without.throughput
     (note,) = (note for note in theirs.notes if note.startswith("plan.measured"))
     assert "its layers are not those of this model, mesh and micro-batch" in note
@@ -75,6 +78,24 @@ def test_a_deeper_model_has_the_layers_that_were_measured(tmp_path: Path) -> Non
     shape.write_text(json.dumps(SHAPE | {"num_hidden_layers": 7}))
     plan = plan_of(tmp_path, *deeper, file)
     assert plan.throughput.compute_seconds == pytest.approx(2 * (7 * 0.025 + 0.010))
+
+
+@pytest.mark.parametrize(
+    ("model", "seconds"),
+    # Three of four layers have a window; one of four has no experts.
+    [("olmo3-debug", [(0.010, 3), (0.015, 1)]), ("deepseek-debug", [(0.010, 1), (0.015, 3)])],
+)
+def test_each_kind_of_layer_takes_what_was_measured_of_it(
+    tmp_path: Path, model: str, seconds: list[tuple[float, int]]
+) -> None:
+    changes = (*TINY, f"train.model={model}", "train.seq_len=256")
+    plan = plan_of(tmp_path, *changes, measured(tmp_path / "device.json", *changes))
+    whole = sum(2.5 * each * num for each, num in seconds)
+    assert plan.throughput.compute_seconds == pytest.approx(2 * (whole + 0.010))
+    assert plan.throughput.update_seconds == pytest.approx(
+        sum(0.1 * each * num for each, num in seconds) + 0.002
+    )
+    assert not [note for note in plan.notes if note.startswith("plan.measured")]
 
 
 def test_what_processes_of_this_machine_exchange_is_waited_for(tmp_path: Path) -> None:
@@ -138,9 +159,15 @@ def test_what_is_measured_can_be_planned_with(
         ["train.parallel.cp=2", "train.context.method=ring"],
         ["train.model=moe-debug", "train.parallel.ep=2", "train.parallel.dp_shard=8"],
         ["train.parallel.pp=2", "train.global_batch=4"],
+        ["train.model=olmo3-debug", "train.parallel.tp=2"],
+        ["train.model=gpt-oss-debug", "train.seq_len=256"],
+        ["train.model=deepseek-debug"],
     ],
-    ids=["sharded tensor peers", "replicas", "context peers", "expert peers", "stages"],
-)
+    ids=[
+        "sharded tensor peers", "replicas", "context peers", "expert peers", "stages", "windows", "windows and experts",
+        "latents",
+    ],
+)  # fmt: skip
 def test_a_rank_of_every_layout_is_timed_by_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: list[str]
 ) -> None:
@@ -176,16 +203,15 @@ def test_a_layer_is_what_a_deeper_model_takes_more_and_the_rest_is_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = {1: (0.010, 0.020, 0.005), 3: (0.016, 0.034, 0.005)}
-    monkeypatch.setattr(
-        measure_module, "_step_parts", lambda layout, mesh, recipe, device, depth: seconds[depth]
-    )
+    monkeypatch.setattr(measure_module, "_step_parts", lambda *arguments: seconds[arguments[-1].num_layers])
     shared = (*TINY, "train.parallel.dp_shard=64")
     plan = plan_of(tmp_path, *shared)
     found = measure_module._whole_layers(plan.layout, recipe_of(tmp_path, *shared), torch.device("cpu"))
-    assert found["layer"] == pytest.approx([0.003, 0.007])
+    (layer,) = found["layers"]
+    assert layer["seconds"] == pytest.approx([0.003, 0.007, 0.0])
     assert found["ends"] == pytest.approx([0.007, 0.013])
     # Two shards were timed: whole weights take twice as long.
-    assert found["update"] == pytest.approx([0.0, 0.010])
+    assert found["update"] == pytest.approx(0.010)
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cuda", 0.0103), ("cpu", 0.013)])

@@ -87,6 +87,19 @@ def test_a_wrong_recipe_is_named_by_file_line_and_column(
     assert (problem["line"], problem["column"], problem["key"]) == (line, 2, "dedup.threshhold")
 
 
+def test_a_group_of_parameters_that_the_model_lacks_is_named_by_file_line_and_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "train")
+    path.write_text(path.read_text() + '\n[[train.optimizer.group]]\nmatch = "sink"\nlr_factor = 0.5\n')
+    line = path.read_text().split("\n").index('match = "sink"') + 1
+    assert main(["recipe", "check", str(path)]) == 2
+    told = capsys.readouterr().out
+    assert told.startswith(f'{path}:{line}:1: train.optimizer.group[0].match = "sink": no parameter')
+    assert "expected one of matrix, embedding, norm, or a pattern" in told
+    assert main(["recipe", "check", str(path), "--set", "train.model=gpt-oss-debug"]) == 0
+
+
 @pytest.mark.parametrize(
     ("value", "column", "says"),
     [

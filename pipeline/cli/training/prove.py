@@ -1,0 +1,66 @@
+"""Prove that a run has read a URL, a domain or a text, or that it has not.
+
+  sluice prove RUN_OUTPUT --url https://example.org/page --to proof.json
+  sluice prove RUN_OUTPUT --domain example.org --to proof.json       all its hosts; registered domains alone
+  sluice prove RUN_OUTPUT --text article.txt --to proof.json         a clean text, character by character
+  sluice prove RUN_OUTPUT --step 5000 --url URL                      another committed checkpoint (the newest)
+
+  python deploy/verify_proof.py ROOT proof.json                      whoever gets the proof checks it
+
+The proof is against the root that sluice commit published. It says how often the weights of the checkpoint have read
+it, and in which first and last step; or that they have not. It has at most 10 kB and shows no other URL, domain or
+text. A near copy or a quotation is another text: sluice scan finds those. A URL that was dropped as the duplicate of
+another is absent; its text is present. Exit code 0 either way."""
+
+from __future__ import annotations
+
+import argparse
+
+from lineage.storage.folder import Folder
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import print_json
+from pipeline.terminal import visible
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--url", metavar="URL", help="a page, by the normal form of its URL")
+    what.add_argument(
+        "--domain", metavar="DOMAIN", help="a registered domain, as example.org, with all its hosts"
+    )
+    what.add_argument(
+        "--text", metavar="FILE", help="a text file in UTF-8: the text as the pipeline cleaned it"
+    )
+    parser.add_argument("--step", type=count, metavar="T", help="of the checkpoint of T steps (the newest)")
+    parser.add_argument("--to", metavar="PROOF.json", help="write the proof to this file")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.training.proofs import make_proof
+
+    proof = make_proof(
+        Folder(options.run_output),
+        url=options.url,
+        domain=options.domain,
+        text=options.text,
+        step=options.step,
+        to=options.to,
+    )
+    if options.json:
+        print_json(proof)
+        return 0
+    of, what = proof["commitment"]["checkpoint"], f"{proof['kind']} {proof['subject']}"
+    if proof["present"]:
+        leaf = proof["leaf"]
+        steps = f"first in step {leaf['first_step']:,}, last in step {leaf['last_step']:,}"
+        print(visible(f"present: {what}: {of} has read it {leaf['readings']:,} times, {steps}"))
+    else:
+        print(visible(f"absent: {what}: {of} has not read it"))
+    print(f"root {proof['root']}")
+    if options.to:
+        print(visible(f"check it: python deploy/verify_proof.py {proof['root']} {options.to}"))
+    return 0

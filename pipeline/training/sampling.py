@@ -1,0 +1,101 @@
+"""Text from a model: a prompt to tokens, tokens to text as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Literal
+
+from lineage.recipe import RecipeError
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.training.opened import ModelTokenizer, TextModel
+    from stages.tokens.tokenizer import Tokenizer
+    from trainer.huggingface.generation import Decoding
+
+Ended = Literal["end of text", "tokens", "context"]
+_CUT: Final = "�"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledText:
+    """What a model made of a prompt: the text behind it, its tokens, and what ended it: the token that ends texts
+    (which is not among them), the number of tokens that was asked for, or the end of the model's context."""
+
+    prompt: str
+    text: str
+    tokens: tuple[int, ...]
+    ended: Ended
+
+
+@dataclass(slots=True)
+class Sampling:
+    """A sample that is being made: iterate over its pieces of text, then read `result`."""
+
+    model: TextModel
+    prompt: str
+    num_tokens: int
+    decoding: Decoding
+    result: SampledText | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        """The text behind the prompt, piece by piece; a piece ends with a whole character."""
+        from trainer.huggingface.generation import generate
+
+        tokenizer, text = self.model.text.tokenizer, ""
+        found: list[int] = []
+        prompt = prompt_ids(self.model.text, self.prompt)
+        tokens = generate(self.model.opened, prompt, self.decoding, tokenizer.tokens().keys())
+        ended: Ended = "context"
+        for token in islice(tokens, self.num_tokens):
+            if token == tokenizer.eot_id:
+                ended = "end of text"
+                break
+            found.append(token)
+            # Bytes of a character may lie in several tokens.
+            whole = _decoded(tokenizer, prompt, found).rstrip(_CUT)
+            if len(whole) > len(text):
+                yield whole[len(text) :]
+                text = whole
+        if len(found) == self.num_tokens:
+            ended = "tokens"
+        rest = _decoded(tokenizer, prompt, found)
+        if len(rest) > len(text):
+            yield rest[len(text) :]
+        self.result = SampledText(prompt=self.prompt, text=rest, tokens=tuple(found), ended=ended)
+
+
+def device_named(name: str | None) -> torch.device | None:
+    """The device of this name, None without one. RecipeError where it is not there."""
+    if name is None:
+        return None
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise RecipeError(f"--device {name}: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def prompt_ids(text: ModelTokenizer, prompt: str) -> list[int]:
+    """The tokens of a prompt, behind what the tokenizer begins texts with. RecipeError for an empty one where no
+    token begins texts: what follows the end of another text is never learned."""
+    ids = [*text.begins, *text.tokenizer.encode(prompt).tolist()]
+    if not ids and text.prefix_id != text.tokenizer.eot_id:
+        return [text.prefix_id]
+    if not ids:
+        raise RecipeError("the prompt is empty: expected a text that the model continues")
+    return ids
+
+
+def _decoded(tokenizer: Tokenizer, prompt: Sequence[int], found: Sequence[int]) -> str:
+    """The text behind the prompt. Where the vocabulary is not of bytes a token's space shows only behind
+    another one, so both are decoded."""
+    before = tokenizer.decode(prompt)
+    whole = tokenizer.decode([*prompt, *found])
+    return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(found)

@@ -1,0 +1,296 @@
+"""Files larger than run.unit_bytes: the same output as one reader gives, told and resumed as every other."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage.storage.folder import Folder
+from pipeline.cli.main import main
+from pipeline.phases import large_files, read
+from pipeline.plan import Unit
+from pipeline.results.unit_results import ReadResult
+from stages.reading import give_up, jsonl, options, reader
+from tests.stages.reading.test_spans import cut, seekable, table
+from tests.support.inputs.make_warc import http, member, record
+from tests.support.outputs.lineage_query import query
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_recipe
+from tests.support.processes.killed_runs import Moment, command, wait_for
+from tests.support.stores.failing_server import Faults, failing_server
+
+WORDS = [
+    "the",
+    "harbour",
+    "was",
+    "quiet",
+    "and",
+    "boats",
+    "came",
+    "home",
+    "before",
+    "rain",
+    "while",
+    "a",
+    "keeper",
+    "of",
+    "light",
+    "wrote",
+    "to",
+    "his",
+    "sister",
+    "about",
+    "that",
+]
+
+
+def text(n: int) -> str:
+    chosen = random.Random(n)
+    return "\n".join(
+        f"{n} " + " ".join(chosen.choices(WORDS, k=chosen.randint(8, 30))) + "."
+        for _ in range(chosen.randint(1, 12))
+    )
+
+
+def web_page(n: int) -> bytes:
+    paragraphs = "".join(f"<p>{line}</p>" for line in text(n).split("\n"))
+    return f"<html><body><article><h1>{n}</h1>{paragraphs}</article></body></html>".encode()
+
+
+def crawl() -> bytes:
+    """Members of pages, two of them twice, with damage between and within them."""
+    members = [member(record(http(web_page(n % 58)), str(n))) for n in range(60)]
+    broken = bytearray(members[31])
+    broken[len(broken) // 2] ^= 255
+    members[31] = bytes(broken)
+    members[12:12] = [b"no member at all" * 20]
+    return b"".join(members)
+
+
+def lines() -> bytes:
+    """Rows with and without an id, blank lines, and lines that are no rows."""
+    rows = [json.dumps({"text": text(n), "id": f"r{n}"} if n % 3 else {"text": text(n)}) for n in range(60)]
+    rows[20:20] = ["{broken", "", "[]"]
+    rows[45:45] = [rows[3]]
+    return "\n".join(rows).encode()
+
+
+FILES: dict[str, bytes] = {
+    "a.warc.gz": crawl(),
+    "b.warc": b"".join(record(http(web_page(n)), f"plain {n}") for n in range(30)),
+    "c.jsonl": lines(),
+    "d.jsonl.zst": b"".join(map(seekable, cut(lines(), 3))),
+    "e.jsonl.gz": b"".join(map(member, cut(lines(), 4))),
+    "f.parquet": table(60, 5),
+    "one.jsonl.gz": gzip.compress(lines()),
+    "whole.txt": b"A text of its own.\n" * 500,
+}
+
+
+def made(
+    folder: Path, out: str, unit_bytes: int, files: dict[str, bytes] = FILES, **tables: Any
+) -> dict[str, Any]:
+    """A recipe over these files that keeps all that a run can keep."""
+    (folder / "in").mkdir(exist_ok=True)
+    for name, data in files.items():
+        (folder / "in" / name).write_bytes(data)
+    tables = {"run": {"keep_text": True, "unit_bytes": unit_bytes}, "quality": {"ledger": "all"}} | tables
+    plain = recipe(
+        str(folder / out), {"own": (str(folder / "in/*"),)}, limits={"max_bad_records": 1.0}, **tables
+    )
+    plain["language"]["keep"] = ["en"]
+    return plain
+
+
+def all_of(out: Path) -> dict[str, str]:
+    """What law 1 speaks of, and the parsed texts."""
+    folder = Folder(str(out))
+    texts = {name: folder.read(name).hex() for name in folder.names("texts") if not name.endswith(".zip")}
+    return fingerprint(str(out)) | texts
+
+
+def test_an_output_has_the_same_bytes_whatever_is_read_in_parts(tmp_path: Path) -> None:
+    run(tmp_path / "0", made(tmp_path, "whole", 0))
+    expected = all_of(tmp_path / "whole")
+    for unit_bytes in (700, 9_000):
+        run(tmp_path / str(unit_bytes), made(tmp_path, f"parts{unit_bytes}", unit_bytes))
+        assert all_of(tmp_path / f"parts{unit_bytes}") == expected
+    shown = "SELECT file, bytes, num_records, num_documents FROM inputs ORDER BY file"
+    rows = query(Folder(str(tmp_path / "parts700")), shown).rows
+    assert [Path(row[0]).name for row in rows] == sorted(FILES)
+    assert [row[1] for row in rows] == [len(FILES[name]) for name in sorted(FILES)]
+
+
+SMALL = {name: FILES[name] for name in ("a.warc.gz", "d.jsonl.zst")}
+
+
+def misleading() -> bytes:
+    """Pages, and among them one whose body holds records in gzip members, stored as they are."""
+    inner = b"".join(member(record(http(web_page(n)), f"false {n}")) for n in range(4))
+    outer = gzip.compress(record(http(inner, "application/gzip"), "outer"), 0, mtime=0)
+    pages = [member(record(http(web_page(n)), str(n))) for n in range(12)]
+    return b"".join([*pages[:3], outer, *pages[3:]])
+
+
+def test_a_part_that_begins_in_the_body_of_a_record_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"a.warc.gz": misleading()}
+    run(tmp_path / "0", made(tmp_path, "whole", 0, files))
+    read = watched(monkeypatch)
+    run(tmp_path / "1", made(tmp_path, "parts", 1_500, files))
+    assert [name for name in read if "gzip" in name], "spans that go on where the one before them ended"
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders of the units that are read from here on."""
+    folders: list[str] = []
+    read_unit = read.read_unit
+
+    def seen(job: read.ReadJob, unit: Unit) -> ReadResult:
+        folders.append(unit.folder)
+        return read_unit(job, unit)
+
+    monkeypatch.setattr(read, "read_unit", seen)
+    return folders
+
+
+@pytest.mark.parametrize(
+    ("bounds", "limits"),
+    [
+        (((give_up, "_MANY", 1),), {}),
+        (((give_up, "_TOO_MANY", 2),), {}),
+        (((options, "MAX_DISTINCT", 0), (large_files, "MAX_DISTINCT", 0)), {}),
+        (((reader, "ALWAYS_UNFOLDED_BYTES", 0),), {"max_compression_ratio": 1}),
+    ],
+    ids=["many bad lines", "too many", "many types", "much unfolded"],
+)
+def test_a_file_that_comes_near_a_bound_is_read_by_one_reader(
+    bounds: tuple[tuple[Any, str, int], ...],
+    limits: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {"a.jsonl": b"{\n" * 40 + lines(), "b.warc.gz": crawl()}
+    for module, name, value in bounds:
+        monkeypatch.setattr(module, name, value)
+    for out, unit_bytes in (("whole", 0), ("parts", 3_000)):
+        plain = made(tmp_path, out, unit_bytes, files)
+        plain["limits"] |= limits
+        run(tmp_path / f"{out} recipe", plain)
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+
+
+def test_documents_behind_a_limit_are_not_read_whatever_the_parts(tmp_path: Path) -> None:
+    for out, unit_bytes in (("whole", 0), ("parts", 2_000)):
+        plain = made(tmp_path, out, unit_bytes, SMALL)
+        plain["source"][0]["limit_documents"] = 7
+        run(tmp_path / f"{out} recipe", plain)
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+
+
+def test_a_file_in_one_member_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"a.warc.gz": member(b"".join(record(http(web_page(n)), str(n)) for n in range(9)))}
+    files |= dict.fromkeys(("b.jsonl.gz", "c.jsonl.gz"), FILES["one.jsonl.gz"])
+    path = write_recipe(tmp_path / "r.toml", made(tmp_path, "out", 1_000, files))
+    with monkeypatch.context() as patched:
+        patched.setattr(jsonl, "_LONG_MEMBER_BYTES", 0)
+        assert main(["run", str(path)]) == 0
+    said = capsys.readouterr().err
+    assert (
+        "a.warc.gz is read by one worker: all its records are in one compressed member: pack each as its own"
+        in said
+    )
+    assert (
+        said.count("gzip member: pack them in many (gzip -dc FILE | split -l 100000 --filter='gzip >> NEW')")
+        == 2
+    )
+    packed = "gzip -dc b.jsonl.gz | split -l 10 --filter='gzip >> many.jsonl.gz'"
+    subprocess.run(packed, shell=True, check=True, cwd=tmp_path / "in")
+    for name in ("a.warc.gz", "b.jsonl.gz", "c.jsonl.gz"):
+        (tmp_path / "in" / name).unlink()
+    again = write_recipe(tmp_path / "again.toml", made(tmp_path, "again", 1_000, {}))
+    assert main(["run", str(again)]) == 0
+    assert "one worker" not in capsys.readouterr().err
+
+
+def test_a_run_with_other_parts_goes_on_and_what_was_put_together_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "0", made(tmp_path, "whole", 0, SMALL))
+    splice_unit, spliced = large_files.splice_unit, []
+
+    def interrupted(job: read.ReadJob, item: large_files.Spliced) -> ReadResult:
+        if spliced:
+            raise KeyboardInterrupt
+        spliced.append(item.unit.folder)
+        return splice_unit(job, item)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(large_files, "splice_unit", interrupted)
+        run(tmp_path / "1", made(tmp_path, "parts", 3_000, SMALL))
+    folders = watched(monkeypatch)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(large_files, "splice_unit", interrupted)
+        run(tmp_path / "1", made(tmp_path, "parts", 3_000, SMALL))
+    assert not folders
+    run(tmp_path / "2", made(tmp_path, "parts", 5_000, SMALL))
+    assert folders
+    assert not [name for name in folders if name.startswith(spliced[0])]
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+
+
+def test_parts_of_a_file_on_a_web_server_are_read_by_ranges(tmp_path: Path) -> None:
+    run(tmp_path / "0", made(tmp_path, "whole", 0, SMALL))
+    with failing_server(tmp_path / "in", Faults()) as url:
+        plain = made(tmp_path, "parts", 2_500, SMALL)
+        plain["source"][0]["inputs"] = [f"{url}/{name}" for name in SMALL]
+        run(tmp_path / "1", plain)
+    assert fingerprint(str(tmp_path / "parts")) == fingerprint(str(tmp_path / "whole"))
+
+
+@pytest.mark.usefixtures("small_ray")
+def test_ray_and_one_process_give_the_same_bytes(tmp_path: Path) -> None:
+    run(tmp_path / "0", made(tmp_path, "whole", 0, SMALL))
+    run(tmp_path / "1", made(tmp_path, "parts", 3_000, SMALL, ray=ON_RAY))
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+
+
+MOMENTS = [
+    *(Moment("work/units/*/lines.json", n) for n in (1, 3)),
+    *(Moment("work/units/*.*/part.parquet", n) for n in (1, 2, 4, 6, 8)),
+    *(Moment("work/units/*.*/unit.json", n) for n in (1, 2, 3, 5, 7, 9)),
+    Moment("documents/*/*.parquet", 1),
+    Moment("documents/*/*.parquet", 2),
+    *(Moment(f"work/units/*/{name}.json", 1) for name in ("run", "final")),
+    Moment("work/dedup/*/done.json", 1),
+    Moment("shards/*/*.bin", 1),
+    Moment("index.json", 1),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS, ids=str)
+def test_a_run_that_was_killed_repeats_no_part_that_was_read(
+    moment: Moment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "0", made(tmp_path, "whole", 0, SMALL))
+    out = tmp_path / "parts"
+    path = write_recipe(tmp_path / "recipe.toml", made(tmp_path, "parts", 3_000, SMALL))
+    with command(path) as driver:
+        wait_for(moment, out, driver)
+    assert driver.returncode == -signal.SIGKILL
+    there = {str(marker.parent.relative_to(out)) for marker in out.glob("work/units/*/unit.json")}
+    folders = watched(monkeypatch)
+    assert main(["run", str(path)]) == 0
+    assert not there & set(folders)
+    assert all_of(out) == all_of(tmp_path / "whole")

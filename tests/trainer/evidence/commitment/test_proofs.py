@@ -1,0 +1,325 @@
+"""What a commitment says a run has read, against what tracing says document by document; and forged proofs."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import random
+import runpy
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import sluice
+from lineage.ids import text_hash
+from lineage.pages import normalise_url
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.store.delta import read_table
+from lineage.store.rows import Span
+from lineage.trace.exposure import Exposure, exposures, fold
+from pipeline.cli.main import main
+from tests.support.checkout import ROOT
+from tests.support.outputs.small_out.output import SmallOut
+from tests.support.training.forgotten import HARD, Trained, copy_out
+from trainer.evidence.commitment import tree
+from trainer.evidence.commitment.commit import Commitment, canonical, commit_run, read_secret
+from trainer.evidence.commitment.keys import KINDS, Kind, domain_subject, key_of
+from trainer.evidence.commitment.prove import PublishedLeaves, proof_bytes, prove
+from trainer.provenance.exposure import find_readings
+from trainer.provenance.reached import read_facts
+from trainer.recovery.forget import forget
+from trainer.recovery.readings import find_purges
+
+CHECKER: dict[str, Any] = runpy.run_path(str(ROOT / "deploy" / "verify_proof.py"))
+verify: Callable[[str, bytes], str] = CHECKER["verify"]
+RefusedError: type[Exception] = CHECKER["RefusedError"]
+
+
+class Values(NamedTuple):
+    readings: int
+    first_step: int
+    last_step: int
+
+
+class World(NamedTuple):
+    trained: Trained
+    commitment: Commitment
+
+    @property
+    def output(self) -> Folder:
+        return Folder(str(self.trained.run.output))
+
+
+@pytest.fixture(scope="module")
+def world(small: SmallOut, tmp_path_factory: pytest.TempPathFactory) -> World:
+    trained = Trained(small=small, folder=tmp_path_factory.mktemp("committed"), changes={**HARD, "steps": 30})
+    copy_out(small, trained.folder)
+    trained.run.start()
+    return World(trained, commit_run(Folder(str(trained.run.output))))
+
+
+def traced(trained: Trained) -> dict[tuple[Kind, str], Values]:
+    """By kind and subject, what tracing each document of the output alone adds up to."""
+    more = read_facts([str(trained.run.output)], trained.out.url)
+    (run,) = fold(more.runs, more.segments)
+    erased = {p.doc_id: p.erased_in for each in find_purges([trained.out.url], ["all"]) for p in each.spans}
+    found: dict[tuple[Kind, str], list[Exposure]] = defaultdict(list)
+    for row in read_table(trained.out, "documents").to_pylist():
+        if row["shard"] is None:
+            continue
+        span = Span(row["source"], row["shard"], row["start"], row["num_tokens"])
+        all_of_it = exposures(run, span, find_readings, erased.get(row["doc_id"], frozenset()))
+        applied = [exposure for exposure in all_of_it if exposure.applied]
+        names: list[tuple[Kind, str | None]] = [
+            ("url", row["url"] and normalise_url(row["url"])),
+            ("domain", row["domain"]),
+            ("text", row["clean_hash"].hex()),
+        ]
+        for kind, subject in names:
+            if subject and applied:
+                found[kind, subject] += applied
+    return {
+        name: Values(len(read), min(e.step for e in read), max(e.step for e in read))
+        for name, read in found.items()
+    }
+
+
+def proved(output: Folder, root: str, kind: Kind, subject: str) -> Values | None:
+    """What the proof says, once the checker has taken it."""
+    proof = prove(output, kind, [subject])
+    data = proof_bytes(proof)
+    assert len(data) <= 10_000
+    sentence = verify(root, data)
+    assert sentence.startswith("present" if proof["present"] else "absent") and repr(subject) in sentence
+    return Values(**proof["leaf"]) if proof["present"] else None
+
+
+def test_proofs_say_what_tracing_each_document_adds_up_to(world: World) -> None:
+    expected = traced(world.trained)
+    assert {kind for kind, _ in expected} == set(KINDS) and world.commitment.num_leaves == len(expected)
+    assert any(values.readings > 3 for values in expected.values())
+    for (kind, subject), values in expected.items():
+        assert proved(world.output, world.commitment.root, kind, subject) == values
+    for number in range(100):
+        for kind in KINDS:
+            assert (
+                proved(world.output, world.commitment.root, kind, f"https://absent.example/{number}") is None
+            )
+
+
+def test_a_leaf_of_another_kind_is_no_leaf_of_this_one(world: World) -> None:
+    for kind, subject in list(traced(world.trained))[:10]:
+        for other in KINDS:
+            assert (proved(world.output, world.commitment.root, other, subject) is None) is (other != kind)
+
+
+def test_the_root_does_not_depend_on_workers_or_on_when_it_is_made(world: World) -> None:
+    assert commit_run(world.output, workers=2) == world.commitment
+
+
+def test_a_purge_alone_leaves_what_was_read_and_a_replay_proves_absence(
+    small: SmallOut, tmp_path: Path
+) -> None:
+    trained = Trained(small=small, folder=tmp_path)
+    copy_out(small, trained.folder)
+    trained.run.start()
+    output, record = Folder(str(trained.run.output)), trained.record_first_read_in(range(5, 6))
+    before, text = commit_run(output), text_hash(record.text).hex()
+    read = proved(output, before.root, "text", text)
+    assert read is not None and read.first_step == 5
+    trained.purge(record)
+    assert commit_run(output).root == before.root
+    assert forget(trained.run.recipe(), ["all"], restart=False).trains
+    trained.run.start()
+    with pytest.raises(RecipeError, match=r"has no commitment of its newest checkpoint: sluice commit"):
+        prove(output, "text", [text])
+    after = commit_run(output)
+    assert after.root != before.root and proved(output, after.root, "text", text) is None
+    assert after.num_leaves == len(traced(trained)) < before.num_leaves
+    with pytest.raises(RefusedError, match="is a proof against the root"):
+        verify(before.root, proof_bytes(prove(output, "text", [text])))
+
+
+def test_what_the_dead_attempt_of_a_run_read_is_not_committed_to(small: SmallOut, tmp_path: Path) -> None:
+    trained = Trained(small=small, folder=tmp_path)
+    copy_out(small, trained.folder)
+    trained.run.start_and_kill(3)
+    trained.run.start()
+    commitment, expected = commit_run(Folder(str(trained.run.output))), traced(trained)
+    for (kind, subject), values in expected.items():
+        assert proved(Folder(str(trained.run.output)), commitment.root, kind, subject) == values
+
+
+def forged(world: World, other: Folder) -> Iterator[tuple[str, bytes]]:
+    """300 forgeries of true proofs, with what was done."""
+    chance = random.Random(7)
+    output, names = world.output, sorted(traced(world.trained))
+    present = [prove(output, kind, [subject]) for kind, subject in names[:12]]
+    absent = [prove(output, "url", [f"https://absent.example/{number}"]) for number in range(12)]
+    for number in range(160):
+        data = bytearray(proof_bytes(chance.choice(present + absent)))
+        place = chance.randrange(len(data))
+        data[place] ^= 1 << chance.randrange(8)
+        yield f"bit of byte {place} ({number})", bytes(data)
+    for number in range(140):
+        there, away = copy.deepcopy(chance.choice(present)), copy.deepcopy(chance.choice(absent))
+        way = number % 14
+        if way == 0:
+            there["leaf"][chance.choice(("readings", "first_step", "last_step"))] += 1
+        elif way == 1:
+            there["subject"] += "x"
+        elif way == 2:
+            there["kind"] = next(kind for kind in KINDS if kind != there["kind"])
+        elif way == 3:
+            there["index"] = (there["index"] + 1) % world.commitment.num_leaves
+        elif way == 4:
+            there["path"] = there["path"][:-1]
+        elif way == 5:
+            there["path"].append("0" * 64)
+        elif way == 6:
+            there = prove(other, there["kind"], [there["subject"]])
+        elif way == 7:
+            there["root"] = there["commitment"]["tree"]
+        elif way == 8:
+            there["commitment"]["num_leaves"] += 1
+        elif way == 9:  # a text that is present is called absent, between neighbours of another
+            there = {**away, "kind": there["kind"], "subject": there["subject"]}
+        elif way == 10:
+            there = {**away, "neighbours": away["neighbours"][:1]}
+        elif way == 11:
+            there = {**away, "neighbours": away["neighbours"][::-1]}
+        elif way == 12:
+            neighbours = [*away["neighbours"][:1], *chance.choice(absent)["neighbours"][-1:]]
+            there = {**away, "neighbours": neighbours * (1 + (neighbours == away["neighbours"]))}
+        else:
+            there["commitment"]["run"] = there["run"] = "another"
+        yield f"way {way} ({number})", proof_bytes(there)
+
+
+def test_300_forgeries_are_all_refused(world: World, small: SmallOut, tmp_path: Path) -> None:
+    other = Trained(small=small, folder=tmp_path)
+    copy_out(small, other.folder)
+    other.run.start()
+    commit_run(Folder(str(other.run.output)))
+    taken, num = [], 0
+    for what, data in forged(world, Folder(str(other.run.output))):
+        num += 1
+        with contextlib.suppress(RefusedError):
+            taken.append((what, verify(world.commitment.root, data)))
+    assert (num, taken) == (300, [])
+
+
+def test_who_knows_all_leaves_cannot_deny_one(world: World) -> None:
+    leaves = PublishedLeaves(world.output, world.commitment, read_secret(world.output))
+    for kind, subject in traced(world.trained):
+        proof = prove(world.output, kind, [subject])
+        at, num = proof["index"], world.commitment.num_leaves
+        key = key_of(bytes.fromhex(world.commitment.key), kind, subject)
+        own = {
+            "open": leaves.neighbour(at, key),
+            "hidden": leaves.neighbour(at, bytes(byte ^ 255 for byte in key)),
+        }
+        assert own["open"]["key"] == key.hex() and own["hidden"]["key"] is None
+        del proof["leaf"], proof["salt"], proof["index"], proof["path"]
+        beside = {index: leaves.neighbour(index, key) for index in (at - 1, at + 1) if 0 <= index < num}
+        for each in own.values():
+            for chosen in ([at - 1, at], [at, at + 1], [at - 1, at + 1], [at], [at - 1], [at + 1], []):
+                neighbours = [each if index == at else beside.get(index) for index in chosen]
+                denial = {**proof, "present": False, "neighbours": [n for n in neighbours if n is not None]}
+                with pytest.raises(RefusedError):
+                    verify(world.commitment.root, proof_bytes(denial))
+
+
+def test_a_proof_of_absence_shows_no_key_that_the_head_tells_apart(world: World) -> None:
+    shown = 0
+    for number in range(200):
+        for neighbour in prove(world.output, "url", [f"https://absent.example/{number}"])["neighbours"]:
+            assert neighbour["head"] < 1 << world.commitment.head_bits
+            shown += neighbour["key"] is not None
+    assert 0 < shown < 200
+
+
+@pytest.mark.parametrize("num", [0, 1, 2, 3, 1023, 1024, 1025, 2500])
+def test_a_tree_of_any_size_is_the_one_that_the_checker_climbs(num: int) -> None:
+    hashes = [number.to_bytes(32, "big") for number in range(num)]
+    blocks = [tree.root_of(hashes[at : at + tree.BLOCK_LEAVES]) for at in range(0, num, tree.BLOCK_LEAVES)]
+    root = tree.root_of(hashes)
+    assert tree.root_of(blocks) == root
+    for index in {0, 1, num // 2, num - 2, num - 1} & set(range(num)):
+        path = [each.hex() for each in tree.path_of(hashes, index)]
+        assert CHECKER["climb"](hashes[index], index, num, path) == root
+
+
+def test_the_commands_commit_prove_and_check(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, proof = world.output.url, str(tmp_path / "proof.json")
+    assert main(["commit", output]) == 0
+    assert f"root {world.commitment.root}\n" in capsys.readouterr().out
+    text = next(subject for kind, subject in traced(world.trained) if kind == "text")
+    record = next(r for r in world.trained.small.records if text_hash(r.text).hex() == text)
+    (tmp_path / "article.txt").write_text(record.text + "\n", newline="")
+    assert main(["prove", output, "--text", str(tmp_path / "article.txt"), "--to", proof]) == 0
+    said = capsys.readouterr().out
+    assert "present: text" in said
+    root = said.split("verify_proof.py ")[1].split()[0]
+    assert CHECKER["main"]([root, proof]) == 0 and capsys.readouterr().out.startswith("present in step-")
+    assert CHECKER["main"](["0" * 64, proof]) == 1 and "RefusedError" in capsys.readouterr().err
+    assert CHECKER["main"]([root]) == 2 and "usage" in capsys.readouterr().err
+    assert main(["prove", output, "--url", "https://absent.example/"]) == 0
+    assert "absent: url https://absent.example/" in capsys.readouterr().out
+    assert main(["prove", output, "--domain", "www.example.org"]) == 2
+    assert "give that" in capsys.readouterr().err
+    assert main(["prove", output, "--url", "x", "--step", "7"]) == 2
+    assert "no commitment of step 7" in capsys.readouterr().err
+    assert main(["prove", str(tmp_path), "--url", "x"]) == 2
+    assert "is not the output of a training run" in capsys.readouterr().err
+
+
+def test_the_library_gives_the_same(world: World) -> None:
+    assert sluice.commit(world.output.url).root == world.commitment.root
+    proof = sluice.prove(world.output.url, url="https://absent.example/")
+    assert (proof.present, proof.readings, proof.first_step) == (False, 0, None)
+    assert verify(proof.root, proof.data).startswith("absent from step-")
+    with pytest.raises(ValueError, match="2 of url, domain and text are given"):
+        sluice.prove(world.output.url, url="x", domain="example.org")
+
+
+def test_a_damaged_commitment_is_named(world: World, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(world.output.url, copied)
+    (file,) = copied.glob("commitments/*/commitment.json")
+    row = json.loads(file.read_text())
+    file.write_text(json.dumps({**row, "num_leaves": 3}))
+    with pytest.raises(RecipeError, match=r"commitment\.json is damaged"):
+        prove(Folder(str(copied)), "url", ["x"])
+    shutil.rmtree(copied / "commitments")
+    with pytest.raises(RecipeError, match="has no commitment of its newest checkpoint"):
+        prove(Folder(str(copied)), "url", ["x"])
+
+
+@pytest.mark.parametrize("name", ["org", "co.uk", "192.0.2.1", "", "not a domain"])
+def test_what_is_no_registered_domain_is_refused(name: str) -> None:
+    with pytest.raises(RecipeError, match="expected a registered domain"):
+        domain_subject(name)
+
+
+def test_a_proof_is_in_one_form_alone(world: World) -> None:
+    proof = prove(world.output, "url", ["https://absent.example/"])
+    verify(world.commitment.root, proof_bytes(proof))
+    for data in (
+        json.dumps(proof).encode(),
+        canonical(proof),
+        proof_bytes(proof) + b"\n",
+        b"{}",
+        b"[]",
+        b"\xff",
+    ):
+        with pytest.raises(RefusedError):
+            verify(world.commitment.root, data)

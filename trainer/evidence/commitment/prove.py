@@ -1,0 +1,128 @@
+"""`sluice prove`: the proof that a run read a URL, a domain or a text, or that it did not, against a published root.
+
+Presence is a leaf with the hashes beside its way to the root. Absence is the two leaves between which the key would
+lie, each with its way, neighbours by their numbers; of them a proof shows no values, and of their keys the head alone
+wherever that tells them apart from the key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from trainer.evidence.commitment.commit import FOLDER, Commitment, canonical, read_commitment, read_secret
+from trainer.evidence.commitment.keys import Kind, key_of
+from trainer.evidence.commitment.tree import BLOCK_LEAVES, LEAF, LeafParts, leaf_hashes, leaf_parts, path_of
+from trainer.huggingface.model_card import checkpoints_of
+from trainer.provenance.facts import refuse_no_run
+
+PROOF_VERSION: Final = 1
+_SIZE: Final = LEAF.itemsize
+
+
+def prove(output: Folder, kind: Kind, subjects: Sequence[str], step: int | None = None) -> dict[str, Any]:
+    """The proof for the first of `subjects` that the run read, or of the last one's absence: of the newest checkpoint,
+    or that of `step` steps, which must be committed. RecipeError where it is not."""
+    commitment = _committed(output, step)
+    leaves = PublishedLeaves(output, commitment, read_secret(output))
+    for subject in subjects:
+        key = key_of(bytes.fromhex(commitment.key), kind, subject)
+        at, is_there = leaves.place(key)
+        if is_there:
+            break
+    proof: dict[str, Any] = {
+        "version": PROOF_VERSION,
+        "root": commitment.root,
+        "run": commitment.run,
+        "kind": kind,
+        "subject": subject,
+        "present": is_there,
+        "commitment": asdict(commitment),
+    }
+    if not is_there:
+        return {**proof, "neighbours": [leaves.neighbour(index, key) for index in leaves.around(at)]}
+    parts, values = leaves.leaf(at)
+    return {**proof, "leaf": values, "salt": parts.salt.hex(), "index": at, "path": leaves.path(at)}
+
+
+def proof_bytes(proof: dict[str, Any]) -> bytes:
+    """The file of a proof, in the one form that a check takes."""
+    return canonical(proof) + b"\n"
+
+
+def _committed(output: Folder, step: int | None) -> Commitment:
+    refuse_no_run(output)
+    found = [each for each in checkpoints_of(output) if step in (None, each.step)]
+    names = (
+        [found[-1].name]
+        if found and step is None
+        else [name for name in _published(output) if _is_of(name, step)]
+    )
+    commitments = [each for name in names if (each := read_commitment(output, name)) is not None]
+    if not commitments:
+        which = "its newest checkpoint" if step is None else f"step {step}"
+        raise RecipeError(f"{output.url} has no commitment of {which}: sluice commit {output.url} makes one")
+    return commitments[-1]
+
+
+def _published(output: Folder) -> list[str]:
+    return output.folder(FOLDER).folders()
+
+
+def _is_of(name: str, step: int | None) -> bool:
+    return name.startswith(f"step-{step:08d}.")
+
+
+class PublishedLeaves:
+    """The published leaves of a commitment, of which a block at a time is read."""
+
+    def __init__(self, output: Folder, commitment: Commitment, secret: bytes) -> None:
+        self._folder = output.folder(f"{FOLDER}/{commitment.checkpoint}")
+        self._num, self._bits, self._secret = commitment.num_leaves, commitment.head_bits, secret
+
+    def place(self, key: bytes) -> tuple[int, bool]:
+        """Where a key stands, or would, and whether it is there."""
+        low, high = 0, self._num
+        with self._folder.open("leaves.bin") as file:
+            while low < high:
+                middle = (low + high) // 2
+                file.seek(middle * _SIZE)
+                found = file.read(32)
+                if found == key:
+                    return middle, True
+                low, high = (middle + 1, high) if found < key else (low, middle)
+        return low, False
+
+    def around(self, at: int) -> list[int]:
+        """The leaves between which a key at `at` would lie."""
+        return [index for index in (at - 1, at) if 0 <= index < self._num]
+
+    def leaf(self, index: int) -> tuple[LeafParts, dict[str, int]]:
+        """A leaf's parts and its values."""
+        row = self._rows(index, 1)
+        values = [int.from_bytes(row[at : at + 8], "little") for at in range(32, _SIZE, 8)]
+        names = ("readings", "first_step", "last_step")
+        return leaf_parts(row, self._secret, self._bits), dict(zip(names, values, strict=True))
+
+    def neighbour(self, index: int, key: bytes) -> dict[str, Any]:
+        """A leaf beside `key`, with no more of it than tells them apart."""
+        parts, _ = self.leaf(index)
+        is_told_apart = parts.head != int.from_bytes(key[:8], "big") >> (64 - self._bits)
+        shown: dict[str, str | None] = {"key": None, "rest": parts.inner.hex()}
+        if not is_told_apart:
+            shown = {"key": parts.key.hex(), "rest": parts.rest.hex()}
+        return {"index": index, "head": parts.head, **shown, "path": self.path(index)}
+
+    def path(self, index: int) -> list[str]:
+        """The hashes beside the way from a leaf to the root."""
+        block, within = divmod(index, BLOCK_LEAVES)
+        first = block * BLOCK_LEAVES
+        here = leaf_hashes(self._rows(first, min(BLOCK_LEAVES, self._num - first)), self._secret, self._bits)
+        stored = self._folder.read("blocks.bin")
+        blocks = [stored[at : at + 32] for at in range(0, len(stored), 32)]
+        return [each.hex() for each in (*path_of(here, within), *path_of(blocks, block))]
+
+    def _rows(self, index: int, num: int) -> bytes:
+        return self._folder.read_range("leaves.bin", index * _SIZE, num * _SIZE)
