@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from lineage.recipe import IN_PROCESS, RecipeError, key
+from trainer.recipe_tables.cache import CacheTable
 from trainer.recipe_tables.evaluation import EvalTable
 from trainer.recipe_tables.failures import (
     FaultsTable,
@@ -86,20 +87,6 @@ class CheckpointTable:
         "object store; not given: the system's temporary folder. Without room there they are "
         "uploaded directly",
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheTable:
-    """`[train.cache]`: blocks of remote shards on local disk, shared by the ranks of a node."""
-
-    dir: str | None = key(
-        None,
-        is_path=True,
-        help="folder of the block cache; not given: <output>/cache for remote shards (sluice-cache "
-        "in the system's temporary folder if the output is remote too), none for local ones",
-    )
-    max_bytes: int = key(64 << 30, at_least=1, help="maximum size of that folder, partial downloads included")
-    prefetch_blocks: int = key(8, at_least=1, help="blocks in flight ahead of the step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
