@@ -1,7 +1,7 @@
 """`sluice run`, read from top to bottom: from crawl files to a finished output.
 
     1. plan       list the inputs; refuse an output folder that holds another run
-    2. read       each input file: records → documents → the source's steps → clean texts and facts
+    2. read       each input file, large ones in spans: records → documents → the source's steps → clean texts and facts
     3. compare    identity, URL, exact and near duplicates over the whole corpus → verdicts
     4. tokenize   what is kept, file by file, in the order of a keyed hash
     5. shard      part sources by language, [[bucket]] and [repeat]; cut each group of files, or part of one, into

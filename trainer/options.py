@@ -68,9 +68,7 @@ class CheckpointTable:
         0, at_least=0, help="keep checkpoints at multiples of this number of steps for ever; 0: none"
     )
     keep_spaced: int = key(
-        0,
-        at_least=0,
-        help="keep this many more, evenly spaced over the run, for going back; 0: none",
+        0, at_least=0, help="keep this many more, evenly spaced over the run, for going back; 0: none"
     )
     on_damage: Literal["go_back", "stop"] = key(
         "go_back",
@@ -124,11 +122,7 @@ class TrainTable:
     micro_batch: int | None = key(
         None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8"
     )
-    prefetch_batches: int = key(
-        2,
-        at_least=1,
-        help="batches that each process prepares ahead",
-    )
+    prefetch_batches: int = key(2, at_least=1, help="batches that each process prepares ahead")
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
     dtype: Literal[
@@ -147,6 +141,9 @@ class TrainTable:
         help="tensor parallel without recomputation and compile: backward gathers inputs of products"
         " again and recomputes SwiGLU's; false: keep them, which is faster and needs more "
         "memory",
+    )
+    z_loss: float = key(
+        0.0, at_least=0, help="weight of a token's squared log-sum-exp, added to its loss (OLMo: 1e-5)"
     )
     peak_teraflops: float | None = key(
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"

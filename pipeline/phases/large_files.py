@@ -94,6 +94,8 @@ def read_units(
         found |= _read(run, job, again)
     chains = {unit: _chain(spans, _ends(found))[0] for unit, spans in split.items()}
     whole = [unit for unit, chain in chains.items() if not _is_exact(job, unit, _results(chain, found))]
+    for unit in whole:
+        _say_one_reader(run, unit, "its parts come near a bound that holds for the whole file")
     if whole:
         found |= _read(run, job, whole)
     spliced = [Spliced(unit=unit, spans=tuple(chain)) for unit, chain in chains.items() if unit not in whole]

@@ -38,6 +38,7 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "sample": ("sample", {"--json"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
     "commit": ("commit", {"--json"}),
+    "record": ("record", {"--json", "--sql", "--statements-template"}),
     "prove": ("prove", {"--json"}),
     "evaluate": ("eval", {"--json", "--no-scan"}),
     "purge": ("purge", {"--json", "--apply", "--reason", "--by", "--forget-export", "--csv", "--csv-safe"}),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lineage.index.output_index import TokenizerIdentity
@@ -17,7 +16,6 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import BUFFERS, held_tensors, load_weights, refuse_not_finite
 from trainer.checkpoint.store import Checkpoint, check_files
-from trainer.data.dataset import IGNORED
 from trainer.huggingface.folder import open_described
 from trainer.huggingface.model_card import chosen_checkpoint, is_run, read_card
 from trainer.huggingface.same_tokenizer import recorded_tokenizer
@@ -25,6 +23,7 @@ from trainer.huggingface.weights import import_weights
 from trainer.model.attention import document_masks, kernel_for
 from trainer.model.description import ModelConfig
 from trainer.model.experts import Router, Routing
+from trainer.model.loss import Losses, Targets
 from trainer.model.rows import DeviceRows
 from trainer.model.transformer import CausalLM
 from trainer.recipe_tables.parallelism import ExpertsTable
@@ -61,26 +60,23 @@ class OpenedModel:
         """Where its weights are."""
         return next(self.model.parameters()).device
 
-    @torch.no_grad()
     def logits(self, rows: DeviceRows) -> Tensor:
         """Logits (B, T, V) of rows on its device, in its dtype. Experts have no capacity that tokens could
         exceed, whatever the run had: a row's logits do not depend on its neighbours."""
+        return cast(Tensor, self._computed(rows, None))
+
+    def losses(self, rows: DeviceRows) -> Tensor:
+        """The loss of each position, (B, T), at least float32; 0 where its label does not count."""
+        return cast(Losses, self._computed(rows, Targets(labels_BT=rows.labels_BT))).of_tokens_BT
+
+    @torch.no_grad()
+    def _computed(self, rows: DeviceRows, targets: Targets | None) -> Tensor | Losses:
         config = self.config
         kernel = kernel_for(self.device, min(config.head_dim, config.value_dim))
         masks = document_masks(rows.documents_BT, config.windows, kernel)
         routing = None if config.experts is None else routing_of(rows)
-        return cast(Tensor, self.model(rows.inputs_BT, rows.positions_BT, masks, routing))
-
-    @torch.no_grad()
-    def losses(self, rows: DeviceRows) -> Tensor:
-        """The loss of each position, (B, T), at least float32; 0 where its label does not count."""
-        logits_BTV = self.logits(rows)
-        wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
-        labels_BT = rows.labels_BT
-        loss_N = F.cross_entropy(
-            wide.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED
-        )
-        return loss_N.view(labels_BT.shape)
+        found = self.model(rows.inputs_BT, rows.positions_BT, masks, routing, targets)
+        return cast(Tensor | Losses, found)
 
 
 def open_model(

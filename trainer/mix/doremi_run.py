@@ -19,7 +19,6 @@ from typing import Final
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
 from lineage.recipe import RecipeError, parse_table
@@ -33,7 +32,7 @@ from trainer.feed.loading import open_feed
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
-from trainer.model.rows import DeviceRows, MicroBatch
+from trainer.model.rows import DeviceRows
 from trainer.model.sizes import model_config
 from trainer.optim.learning_rate import learning_rate
 from trainer.optim.optimizer import Optimizer
@@ -202,7 +201,9 @@ def _measure(run: DoremiParts, micro_batches: Sequence[DeviceRows]) -> Floats:
     for micro in micro_batches:
         counted = micro.labels_BT != IGNORED
         number = micro.sources_B[:, None].expand_as(counted)
-        losses = (token_losses(model, model.micro_batch(micro)) for model in (run.proxy, run.reference))
+        losses = (
+            model.forward(model.micro_batch(micro)).of_tokens_BT for model in (run.proxy, run.reference)
+        )
         tokens.append(torch.stack([*(loss[counted].double() for loss in losses), number[counted].double()]))
     proxy, reference, number = torch.cat(tokens, dim=1).cpu().numpy()
     # The mixture holds no other source than those that are weighed.
@@ -221,9 +222,11 @@ def _descend(run: DoremiParts, step: int, micro_batches: Sequence[DeviceRows], w
     scale = share / counts.clamp_min(1)
     total, routings = 0.0, []
     for index, rows in enumerate(micro_batches):
-        micro = run.proxy.micro_batch(rows, 1 / counts.sum().clamp_min(1))
+        micro = run.proxy.micro_batch(
+            rows, 1 / counts.sum().clamp_min(1), weights_B1=scale[rows.sources_B][:, None]
+        )
         with run.proxy.synchronise(index == len(micro_batches) - 1):
-            loss = (token_losses(run.proxy, micro).sum(-1) * scale[rows.sources_B]).sum()
+            loss = run.proxy.forward(micro).objective
             torch.autograd.backward(loss)
             total += float(loss.detach())
         routings += [micro.routing] if micro.routing is not None else []
@@ -249,16 +252,6 @@ def _answer(run: DoremiParts) -> Answer:
         steps=len(history),
         history=tuple(tuple(row) for row in history[shown].tolist()),
     )
-
-
-def token_losses(model: ParallelModel, micro: MicroBatch) -> Tensor:
-    """The loss of each token, (B, T) in float32; 0 where the label is ignored."""
-    labels_BT = micro.rows.labels_BT
-    logits_BTV = model.forward(micro).float()
-    losses = F.cross_entropy(
-        logits_BTV.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED
-    )
-    return losses.view(labels_BT.shape)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,6 +13,16 @@ from typing import Final, Literal
 from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
 
+PIECE: Final = 1024
+"""Positions of a row whose logits are there at a time. With 128,256 ids that is half a gigabyte in float32."""
+
+
+def vocabulary_parts(vocab_size: int, num_ranks: int) -> int:
+    """Parts of the vocabulary on each of so many tensor parallel ranks that share it. They are the same ones on up
+    to 8 ranks, where 8 divides the vocabulary."""
+    num_parts = math.gcd(8, vocab_size)
+    return num_parts // num_ranks if num_parts % num_ranks == 0 else 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearScaling:
@@ -117,24 +127,19 @@ class Experts:
     biases: bool = False
 
     def __post_init__(self) -> None:
+        groups, open_groups = self.num_groups, self.top_groups
         if not 1 <= self.top_k <= self.num_experts:
-            raise RecipeError(
-                f"model: {self.top_k} experts a token: expected 1 to the {self.num_experts} there are"
-            )
-        if self.num_experts % self.num_groups or not 1 <= self.top_groups <= self.num_groups:
-            raise RecipeError(
-                f"model: experts in {self.num_groups} groups, of which {self.top_groups} are chosen: expected"
-                f" groups that divide the {self.num_experts} experts, and at least one chosen"
-            )
-        if self.num_groups > 1 and self.num_experts < 2 * self.num_groups:
-            raise RecipeError(
-                f"model: {self.num_experts} experts in {self.num_groups} groups: expected two or more in each"
-            )
-        if self.top_k > self.top_groups * self.num_experts // self.num_groups:
-            raise RecipeError(
-                f"model: {self.top_k} experts a token: expected at most the"
-                f" {self.top_groups * self.num_experts // self.num_groups} of {self.top_groups} groups"
-            )
+            wrong = f"{self.top_k} experts a token: expected 1 to the {self.num_experts} there are"
+        elif self.num_experts % groups or not 1 <= open_groups <= groups:
+            wrong = f"experts in {groups} groups, of which {open_groups} are chosen: expected groups that divide the"
+            wrong += f" {self.num_experts} experts, and at least one chosen"
+        elif self.num_experts < 2 * groups > 2:
+            wrong = f"{self.num_experts} experts in {groups} groups: expected two or more in each"
+        elif self.top_k > (most := open_groups * self.num_experts // groups):
+            wrong = f"{self.top_k} experts a token: expected at most the {most} of {open_groups} groups"
+        else:
+            return
+        raise RecipeError(f"model: {wrong}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,8 +46,7 @@ def from_hugging_face(
         raise RecipeError(f"{where}: expected a table of keys, as a config.json of a model has")
     kind = raw.get("model_type", "llama")
     if kind not in kinds:
-        expected_kinds = f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
-        raise RecipeError(f"{where}: model_type = {kind!r}: expected {expected_kinds}")
+        raise _wrong(where, "model_type", kind, f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}")
     family = FAMILIES[kind]
     _check_keys(raw, family, where, reads_weights=kinds is TRAINED_KINDS)
     given = {name: value for name, value in raw.items() if value is not None or name in _NULLS}
@@ -84,15 +83,16 @@ def from_hugging_face(
 
 def _build(kind: Any, values: Mapping[str, Any]) -> Any:
     """A description from its fields by their paths."""
-    direct = {path: value for path, value in values.items() if "." not in path}
-    for name in {path.split(".")[0] for path in values if "." in path}:
-        inner = {
-            path.removeprefix(f"{name}."): value
-            for path, value in values.items()
-            if path.startswith(f"{name}.")
-        }
-        direct[name] = _build(_NESTED[name], inner)
-    return kind(**direct)
+    direct: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        name, _, rest = path.partition(".")
+        (inner.setdefault(name, {}) if rest else direct)[rest or name] = value
+    return kind(**direct, **{name: _build(_NESTED[name], fields) for name, fields in inner.items()})
+
+
+def _wrong(where: str, name: str, value: object, expected: str) -> RecipeError:
+    return RecipeError(f"{where}: {name} = {value!r}: expected {expected}")
 
 
 def _check_keys(raw: Mapping[str, Any], family: Family, where: str, *, reads_weights: bool) -> None:
@@ -107,17 +107,14 @@ def _check_keys(raw: Mapping[str, Any], family: Family, where: str, *, reads_wei
     for name, value in only.items():
         given = raw.get(name)
         if given is not None and given != value and name not in family.harmless:
-            raise RecipeError(
-                f"{where}: {name} = {given!r}: expected {value!r} (model_type {raw.get('model_type', 'llama')!r})"
-            )
+            kind = raw.get("model_type", "llama")
+            raise _wrong(where, name, given, f"{value!r} (model_type {kind!r})")
     if family.planned_only:
         return
     # Early folders write LLaMAForCausalLM.
-    if (
-        str(names := raw.get("architectures") or [family.architecture]).lower()
-        != f"['{family.architecture}']".lower()
-    ):
-        raise RecipeError(f"{where}: architectures = {names!r}: expected [{family.architecture!r}]")
+    names = raw.get("architectures") or [family.architecture]
+    if str(names).lower() != f"['{family.architecture}']".lower():
+        raise _wrong(where, "architectures", names, f"[{family.architecture!r}]")
     known = {*NEEDED, *family.needed, *family.defaults, *family.aliases, *family.harmless, *only, *HARMLESS}
     known |= {"layer_types"} if reads_weights else {"layer_types", "quantization_config"}
     for name, value in raw.items():
@@ -134,7 +131,7 @@ def _check_numbers(raw: Mapping[str, Any], family: Family, where: str) -> None:
         if (value := raw.get(name)) is not None and name in KEYS:
             kind = SIZE if name in family.not_zero else KEYS[name].kind
             if not _is(kind, value):
-                raise RecipeError(f"{where}: {name} = {value!r}: expected {kind}")
+                raise _wrong(where, name, value, kind)
 
 
 def _is(kind: str, value: Any) -> bool:
@@ -150,7 +147,7 @@ def _dense_layers(known: Mapping[str, Any], where: str) -> tuple[int, ...]:
     first, step = known.get("first_k_dense_replace", 0), known.get("decoder_sparse_step", 1)
     named = known.get("mlp_only_layers") or []
     if not isinstance(named, list):
-        raise RecipeError(f"{where}: mlp_only_layers = {named!r}: expected a list of layers")
+        raise _wrong(where, "mlp_only_layers", named, "a list of layers")
     layers = range(known["num_hidden_layers"])
     return tuple(layer for layer in layers if layer < first or (layer + 1) % step or layer in named)
 
@@ -162,10 +159,8 @@ def _sliding_layers(known: Mapping[str, Any], family: Family, where: str) -> lis
         expected = (_FULL, _SLIDING) if "layer_types" in family.defaults else (_FULL,)
         lists = isinstance(types, list) and len(types) == len(layers)
         if not lists or any(kind not in expected for kind in types):
-            some = (
-                f"{' or '.join(map(repr, expected))} {'for each' if len(expected) > 1 else 'in every'} layer"
-            )
-            raise RecipeError(f"{where}: layer_types = {types!r}: expected {some}")
+            each = "for each" if len(expected) > 1 else "in every"
+            raise _wrong(where, "layer_types", types, f"{' or '.join(map(repr, expected))} {each} layer")
     if family.slides is None or not known.get("use_sliding_window", True):
         return [False for _ in layers]
     if types is not None and "layer_types" in family.defaults:
@@ -192,16 +187,15 @@ def _rotary(
     spelt = {name: given.get(name) or {} for name in ("rope_scaling", "rope_parameters")}
     for name, table in spelt.items():
         if not isinstance(table, Mapping):
-            raise RecipeError(f"{where}: {name} = {table!r}: expected a table of rotary positions")
+            raise _wrong(where, name, table, "a table of rotary positions")
     local: Mapping[str, Any] = {}
     if family.local_theta is not None:
         nested = dict(spelt["rope_parameters"])
         spelt["rope_parameters"], local = nested.pop(_FULL, None) or {}, nested.pop(_SLIDING, None) or {}
         if nested:
             name, value = next(iter(nested.items()))
-            raise RecipeError(
-                f"{where}: rope_parameters: {name} = {value!r}: expected a table for {_FULL!r} and one for {_SLIDING!r}"
-            )
+            tables = f"a table for {_FULL!r} and one for {_SLIDING!r}"
+            raise _wrong(where, f"rope_parameters: {name}", value, tables)
     elif not any(spelt.values()):
         spelt["rope_parameters"] = family.left_out.get("rope_parameters") or {}
     full = _rule(spelt.values(), (given.get("rope_theta"), known["rope_theta"]), known, where)
@@ -213,7 +207,7 @@ def _rotary(
     if (rotates := family.rotates) is not None:
         numbers = known.get("no_rope_layers")
         if numbers is not None and (not isinstance(numbers, list) or len(numbers) < len(slides)):
-            raise RecipeError(f"{where}: no_rope_layers = {numbers!r}: expected a number for each layer")
+            raise _wrong(where, "no_rope_layers", numbers, "a number for each layer")
         return _pattern(rule if rotates(known, layer) else None for layer, rule in enumerate(rules))
     return _pattern(rules)
 
@@ -225,27 +219,19 @@ def _rule(
     it."""
     given_theta, default_theta = theta
     found: dict[str, Any] = {}
-    for table in tables:
+    for table in ({"rope_theta": given_theta}, *tables):
         if not isinstance(table, Mapping):
             raise RecipeError(f"{where}: {table!r}: expected a table of rotary positions")
         for spelling, value in table.items():
             key = "rope_type" if spelling == "type" else spelling
             if value is not None and found.setdefault(key, value) != value:
                 raise RecipeError(
-                    f"{where}: {key} is {found[key]!r} and {value!r} in rope_scaling and rope_parameters: expected"
-                    " one value"
+                    f"{where}: {key} is {found[key]!r} and {value!r} for the same rotary positions: expected one value"
                 )
-    if given_theta is not None and found.setdefault("rope_theta", given_theta) != given_theta:
-        raise RecipeError(
-            f"{where}: rope_theta is {given_theta!r}, and {found['rope_theta']!r} in rope_parameters: expected one"
-            " value"
-        )
     found.setdefault("rope_theta", default_theta)
     kind = found.pop("rope_type", "default")
     if kind != "default" and kind not in tuple(_SCALINGS):
-        raise RecipeError(
-            f"{where}: rope scaling {kind!r}: expected 'default', {', '.join(map(repr, _SCALINGS))}"
-        )
+        raise RecipeError(f"{where}: rope scaling {kind!r}: expected 'default', {str(list(_SCALINGS))[1:-1]}")
     scaling = _SCALINGS.get(kind)
     fields = {one.name: one for one in dataclasses.fields(scaling)} if scaling else {}
     if found.get("partial_rotary_factor") == 1:
@@ -261,14 +247,11 @@ def _rule(
                 f"{where}: {name} = {value!r} of rotary positions with rope_type {kind!r}: the trainer computes"
                 " no such thing"
             )
-        if not _is(TRUTH if name == "truncate" else NUMBER, value):
-            raise RecipeError(
-                f"{where}: {name} = {value!r}: expected {TRUTH if name == 'truncate' else NUMBER}"
-            )
-    if missing := [
-        name for name, one in fields.items() if name not in found and one.default is dataclasses.MISSING
-    ]:
-        raise RecipeError(f"{where}: {missing[0]} is missing: expected it with rope_type {kind!r}")
+        if not _is(allowed := TRUTH if name == "truncate" else NUMBER, value):
+            raise _wrong(where, name, value, allowed)
+    for name, one in fields.items():
+        if name not in found and one.default is dataclasses.MISSING:
+            raise RecipeError(f"{where}: {name} is missing: expected it with rope_type {kind!r}")
     base, interleaved = float(found.pop("rope_theta")), bool(known.get("rope_interleave", False))
     return Rotary(theta=base, scaling=scaling(**found) if scaling else None, interleaved=interleaved)
 
@@ -289,21 +272,15 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
         **family.only,
     }
     names = (*NEEDED, *family.needed, *family.defaults)
-    described |= {
-        name: operator.attrgetter(KEYS[name].fields[0])(config)
-        for name in names
-        if name in KEYS and KEYS[name].fields
-    }
-    windows = [config.window_of(layer) for layer in layers]
-    width = next((window for window in windows if window is not None), None)
+    read = {name: KEYS[name].fields[0] for name in names if name in KEYS and KEYS[name].fields}
+    described |= {name: operator.attrgetter(path)(config) for name, path in read.items()}
+    windows, width = [config.window_of(layer) for layer in layers], config.window
     dense = config.experts.dense_layers if config.experts else ()
     special = {
         "layer_types": [_FULL if window is None else _SLIDING for window in windows],
         "sliding_window": width,
         "use_sliding_window": width is not None,
-        "max_window_layers": next(
-            (layer for layer in layers if windows[layer] is not None), config.num_layers
-        ),
+        "max_window_layers": next((layer for layer in layers if windows[layer]), config.num_layers),
         "no_rope_layers": [int(config.rotary_of(layer) is not None) for layer in layers],
         "first_k_dense_replace": len(dense),
         "mlp_only_layers": list(dense),
@@ -321,12 +298,8 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
 
 def _rope_keys(config: ModelConfig, family: Family) -> dict[str, Any]:
     """Both spellings of the rotary rules."""
-    layers = range(config.num_layers)
-    rules = {
-        config.window_of(layer) is not None: rule
-        for layer in layers
-        if (rule := config.rotary_of(layer)) is not None
-    }
+    every = ((config.window_of(layer), config.rotary_of(layer)) for layer in range(config.num_layers))
+    rules = {window is not None: rule for window, rule in every if rule is not None}
     full = rules.get(False) or rules.get(True) or Rotary(theta=family.defaults["rope_theta"])
     scaling = {name: value for name, value in _rope_table(full).items() if name != "rope_theta"}
     keys: dict[str, Any] = {"rope_theta": full.theta, "rope_scaling": scaling if full.scaling else None}
@@ -339,12 +312,7 @@ def _rope_keys(config: ModelConfig, family: Family) -> dict[str, Any]:
 
 
 def _rope_table(rule: Rotary) -> dict[str, Any]:
-    if rule.scaling is None:
-        return {"rope_type": "default", "rope_theta": rule.theta}
-    kind = next(name for name, one in _SCALINGS.items() if one is type(rule.scaling))
-    fields = dataclasses.asdict(rule.scaling)
-    return {
-        "rope_type": kind,
-        "rope_theta": rule.theta,
-        **{name: value for name, value in fields.items() if value is not None},
-    }
+    kind = next((name for name, one in _SCALINGS.items() if one is type(rule.scaling)), "default")
+    fields = dataclasses.asdict(rule.scaling) if rule.scaling else {}
+    given = {name: value for name, value in fields.items() if value is not None}
+    return {"rope_type": kind, "rope_theta": rule.theta, **given}

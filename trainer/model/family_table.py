@@ -19,57 +19,34 @@ class Key(NamedTuple):
     kind: str
 
 
-SIZE, COUNT, NUMBER, TRUTH = (
-    "a whole number from 1",
-    "a whole number from 0",
-    "a number above 0",
-    "true or false",
-)
-KEYS: Final[Mapping[str, Key]] = {
-    "hidden_size": Key(("width",), SIZE),
-    "intermediate_size": Key(("hidden",), SIZE),
-    "num_hidden_layers": Key(("num_layers",), SIZE),
-    "num_attention_heads": Key(("num_heads",), SIZE),
-    "num_key_value_heads": Key(("num_kv_heads",), SIZE),
-    "head_dim": Key(("head_dim",), SIZE),
-    "vocab_size": Key(("vocab_size",), SIZE),
-    "tie_word_embeddings": Key(("tied",), TRUTH),
-    "rms_norm_eps": Key(("norm_eps",), NUMBER),
-    "initializer_range": Key(("initial_deviation",), NUMBER),
-    "attention_bias": Key(("input_biases", "output_bias"), TRUTH),
-    "query_pre_attn_scalar": Key(("score_divisor",), NUMBER),
-    "attn_logit_softcapping": Key(("score_cap",), NUMBER),
-    "final_logit_softcapping": Key(("logit_cap",), NUMBER),
-    "swiglu_alpha": Key(("gate.gain",), NUMBER),
-    "swiglu_limit": Key(("gate.limit",), NUMBER),
-    "num_local_experts": Key(("experts.num_experts",), SIZE),
-    "num_experts": Key(("experts.num_experts",), SIZE),
-    "n_routed_experts": Key(("experts.num_experts",), SIZE),
-    "num_experts_per_tok": Key(("experts.top_k",), SIZE),
-    "moe_intermediate_size": Key(("experts.hidden",), SIZE),
-    "n_shared_experts": Key(("experts.num_shared",), COUNT),
-    "n_group": Key(("experts.num_groups",), SIZE),
-    "topk_group": Key(("experts.top_groups",), SIZE),
-    "norm_topk_prob": Key(("experts.router.normalised",), TRUTH),
-    "routed_scaling_factor": Key(("experts.router.scale",), NUMBER),
-    "q_lora_rank": Key(("latent.query_rank",), SIZE),
-    "kv_lora_rank": Key(("latent.kv_rank",), SIZE),
-    "qk_nope_head_dim": Key(("latent.nope_dim",), SIZE),
-    "qk_rope_head_dim": Key(("latent.rope_dim",), SIZE),
-    "v_head_dim": Key(("latent.value_dim",), SIZE),
-    **{
-        name: Key((), SIZE)
-        for name in (
-            "sliding_window",
-            "sliding_window_pattern",
-            "no_rope_layer_interval",
-            "decoder_sparse_step",
-            "max_position_embeddings",
-        )
+SIZE, COUNT = "a whole number from 1", "a whole number from 0"
+NUMBER, TRUTH = "a number above 0", "true or false"
+_OF_KIND: Final[Mapping[str, Mapping[str, str]]] = {
+    SIZE: {
+        "hidden_size": "width", "intermediate_size": "hidden", "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads", "num_key_value_heads": "num_kv_heads", "head_dim": "head_dim",
+        "vocab_size": "vocab_size", "num_local_experts": "experts.num_experts", "num_experts": "experts.num_experts",
+        "n_routed_experts": "experts.num_experts", "num_experts_per_tok": "experts.top_k",
+        "moe_intermediate_size": "experts.hidden", "n_group": "experts.num_groups", "topk_group": "experts.top_groups",
+        "q_lora_rank": "latent.query_rank", "kv_lora_rank": "latent.kv_rank", "qk_nope_head_dim": "latent.nope_dim",
+        "qk_rope_head_dim": "latent.rope_dim", "v_head_dim": "latent.value_dim", "sliding_window": "",
+        "sliding_window_pattern": "", "no_rope_layer_interval": "", "decoder_sparse_step": "",
+        "max_position_embeddings": "",
     },
-    **{name: Key((), COUNT) for name in ("max_window_layers", "first_k_dense_replace")},
-    **{name: Key((), TRUTH) for name in ("use_sliding_window", "rope_interleave")},
-    **{name: Key((), NUMBER) for name in ("rope_theta", "rope_local_base_freq")},
+    COUNT: {"n_shared_experts": "experts.num_shared", "max_window_layers": "", "first_k_dense_replace": ""},
+    NUMBER: {
+        "rms_norm_eps": "norm_eps", "initializer_range": "initial_deviation", "query_pre_attn_scalar": "score_divisor",
+        "attn_logit_softcapping": "score_cap", "final_logit_softcapping": "logit_cap", "swiglu_alpha": "gate.gain",
+        "swiglu_limit": "gate.limit", "routed_scaling_factor": "experts.router.scale", "rope_theta": "",
+        "rope_local_base_freq": "",
+    },
+    TRUTH: {
+        "tie_word_embeddings": "tied", "attention_bias": "input_biases output_bias",
+        "norm_topk_prob": "experts.router.normalised", "use_sliding_window": "", "rope_interleave": "",
+    },
+}  # fmt: skip
+KEYS: Final[Mapping[str, Key]] = {
+    name: Key(tuple(fields.split()), kind) for kind, keys in _OF_KIND.items() for name, fields in keys.items()
 }
 NEEDED: Final = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",

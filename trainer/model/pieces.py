@@ -8,7 +8,7 @@ that no query of its own may see (Liu et al., 2310.01889)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -95,7 +95,7 @@ class _InPieces(torch.autograd.Function):
                 output[at] = output[at] * (total[at] - joined).exp()[..., None] + seen
                 total[at] = joined
             if coming is not None:
-                (part,) = coming.wait()
+                (part,) = coming()
         context.parts, context.group, context.scoring = parts, group, scoring
         context.save_for_backward(query, key, value, sinks_H, output, total)
         return cast(Tensor, output.to(query.dtype).transpose(1, 2))
@@ -123,7 +123,7 @@ class _InPieces(torch.autograd.Function):
                 of_value[there] += _group_heads(shares.mT @ upward[at], num_kv_heads)
             if context.group is not None:
                 # After the last owner one more pass brings each part's gradient home.
-                part, part_gradient = _pass_on((part, part_gradient), context.group).wait()
+                part, part_gradient = _pass_on((part, part_gradient), context.group)()
         part_gradient, of_sinks = part_gradient.to(key.dtype), None
         if sinks_H is not None:
             lost = (sinks_H.to(wide)[:, None] - total).exp()
@@ -132,36 +132,26 @@ class _InPieces(torch.autograd.Function):
         return None, None, None, of_query, part_gradient[..., :size], part_gradient[..., size:], of_sinks
 
 
-class _RingTensors:
-    """Tensors on their way round the ring."""
-
-    def __init__(
-        self, works: Sequence[dist.Work], came: tuple[Tensor, ...], sent: tuple[Tensor, ...]
-    ) -> None:
-        self._works, self._came, self._sent = works, came, sent  # what is sent must live until it has gone
-
-    def wait(self) -> tuple[Tensor, ...]:
-        """What came from the rank before."""
-        for work in self._works:
-            work.wait()
-        return self._came
-
-
-def _pass_on(tensors: tuple[Tensor, ...], group: dist.ProcessGroup) -> _RingTensors:
-    """Send to the next rank, receive from the one before."""
+def _pass_on(tensors: tuple[Tensor, ...], group: dist.ProcessGroup) -> Callable[[], tuple[Tensor, ...]]:
+    """Send to the next rank; what is given back waits for what the one before sent."""
     rank, size = group.rank(), group.size()
     sent = tuple(tensor.contiguous() for tensor in tensors)
     came = tuple(torch.empty_like(tensor) for tensor in sent)
     after, before = ((rank + step) % size for step in (1, -1))
     operations = [
-        operation
-        for mine, theirs in zip(sent, came, strict=True)
-        for operation in (
-            dist.P2POp(dist.isend, mine, group=group, group_peer=after),
-            dist.P2POp(dist.irecv, theirs, group=group, group_peer=before),
-        )
+        dist.P2POp(send_or_receive, tensor, group=group, group_peer=peer)
+        for pair in zip(sent, came, strict=True)
+        for send_or_receive, tensor, peer in zip((dist.isend, dist.irecv), pair, (after, before), strict=True)
     ]
-    return _RingTensors(dist.batch_isend_irecv(operations), came, sent)
+    works = dist.batch_isend_irecv(operations)
+
+    def wait() -> tuple[Tensor, ...]:
+        assert sent  # it must live until it has gone
+        for work in works:
+            work.wait()
+        return came
+
+    return wait
 
 
 def _owners(group: dist.ProcessGroup | None) -> list[int]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trainer.model.context import Masks
 from trainer.model.experts import Routing
+from trainer.model.loss import Targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +55,17 @@ class DeviceRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """This rank's share of some rows, as the model takes them. `masks`: for the layers of each window. `work`: of
-    context parallel peers the work of
-    the fullest and of the mean one; None without such peers. `routing`: for a model with experts."""
+    """This rank's share of some rows, as the model takes them. `masks`: for the layers of each window.
+    `weights_B1`: as in `targets`. `work`: of context parallel peers the work of the fullest and of the mean one;
+    None without such peers. `routing`: for a model with experts."""
 
     rows: DeviceRows
     masks: Masks
+    weights_B1: Tensor | None = None
     work: Tensor | None = None
     routing: Routing | None = None
+
+    @property
+    def targets(self) -> Targets:
+        """What is wanted of the model's output."""
+        return Targets(labels_BT=self.rows.labels_BT, weights_B1=self.weights_B1)

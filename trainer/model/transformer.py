@@ -20,9 +20,9 @@ from trainer.model.context import Mask, Masks
 from trainer.model.description import NORM_PLACES, ModelConfig
 from trainer.model.experts import ExpertLayer, Routing
 from trainer.model.feed_forward import FeedForward
+from trainer.model.loss import Head, Losses, Targets
 from trainer.model.made_again import made_again
 from trainer.model.norms import norm
-from trainer.model.pieces import capped
 from trainer.model.rotary import Turns, rotary_turns
 from trainer.model.self_attention import self_attention
 from trainer.recipe_tables.parallelism import ExpertsTable
@@ -43,20 +43,30 @@ class LayerSpan:
 
 
 class CausalLM(nn.Module):
-    """Tokens to logits, or the part of it that `span` names: from the residual stream, to it. Names of
+    """Tokens to losses or logits, or the part of it that `span` names: from the residual stream, to it. Names of
     parameters are those of the whole. Build it under `torch.device("meta")`; `trainer.parallel.mesh` gives it
-    memory and weights."""
+    memory and weights.
+
+    `when_loss_begins`: called where the last norm has been computed and losses are."""
 
     def __init__(
-        self, config: ModelConfig, span: LayerSpan | None = None, experts: ExpertsTable | None = None
+        self,
+        config: ModelConfig,
+        span: LayerSpan | None = None,
+        experts: ExpertsTable | None = None,
+        *,
+        z_loss: float = 0.0,
     ) -> None:
         super().__init__()
         self.config = config
         self.span = span or LayerSpan(first=0, end=config.num_layers)
         self.model = Decoder(config, self.span, experts or ExpertsTable())
         self.lm_head = (
-            nn.Linear(config.width, config.vocab_size, bias=False) if self.span.has_output else None
+            Head(config.width, config.vocab_size, cap=config.logit_cap, z_loss=z_loss)
+            if self.span.has_output
+            else None
         )
+        self.when_loss_begins: Callable[[], None] = _nothing
         self.tie()
 
     def tie(self) -> None:
@@ -66,13 +76,21 @@ class CausalLM(nn.Module):
             self.lm_head.weight = self.model.embed_tokens.weight
 
     def forward(
-        self, tokens: Tensor, positions_BT: Tensor, masks: Masks, routing: Routing | None = None
-    ) -> Tensor:
-        """Logits (B, T, V) of tokens (B, T). Without the embedding `tokens` is the residual stream (B, T, D),
-        and without the output so is what comes out. Positions count from 0 in each document. Experts need
-        `routing`."""
-        x_BTD = self.model(tokens, positions_BT, masks, routing)
-        return x_BTD if self.lm_head is None else capped(self.lm_head(x_BTD), self.config.logit_cap)
+        self,
+        tokens: Tensor,
+        positions_BT: Tensor,
+        masks: Masks,
+        routing: Routing | None = None,
+        targets: Targets | None = None,
+    ) -> Tensor | Losses:
+        """The losses of tokens (B, T), or without `targets` their logits (B, T, V). Without the embedding `tokens`
+        is the residual stream (B, T, D), and without the output so is what comes out. Positions count from 0 in
+        each document. Experts need `routing`."""
+        x_BTD = cast(Tensor, self.model(tokens, positions_BT, masks, routing))
+        if self.lm_head is None:
+            return x_BTD
+        self.when_loss_begins()
+        return cast(Tensor | Losses, self.lm_head(x_BTD, targets))
 
 
 class Decoder(nn.Module):
@@ -162,6 +180,10 @@ class Layer(nn.Module):
 
     def _again(self, before: Callable[[Tensor], Tensor], x_BTD: Tensor) -> Callable[[], Tensor] | None:
         return partial(before, x_BTD.detach()) if self.makes_again else None
+
+
+def _nothing() -> None:
+    pass
 
 
 def _same(x_BTD: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ class ParallelLayout:
     experts: ExpertsTable = field(default_factory=ExpertsTable)
     float8: Float8Table | None = None
     overlap: OverlapTable = field(default_factory=OverlapTable)
+    z_loss: float = 0.0
 
     @property
     def weight_dtype(self) -> torch.dtype:
@@ -65,4 +66,5 @@ def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
         experts=table.experts,
         float8=table.float8 if table.dtype == "float8" else None,
         overlap=table.overlap,
+        z_loss=table.z_loss,
     )

@@ -4,7 +4,7 @@
     zero = 1          fully_shard that gathers parameters once a step and reduces gradients once
     zero = 2          fully_shard that keeps parameters gathered between forward and backward
     zero = 3          fully_shard; dp_replicate > 1 makes it HSDP
-    tp > 1            tensor parallel with sequence parallel norms and a loss over a split vocabulary (tensor.py)
+    tp > 1            tensor parallel with sequence parallel norms and a split vocabulary (tensor.py, model/loss.py)
     cp > 1            each row's positions shared among ranks, which share the weights' shards too (context.py)
     pp > 1            layers in stages (pipeline.py)
 
@@ -28,13 +28,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.data.dataset import IGNORED
 from trainer.model.attention import Kernel, document_masks, kernel_for
 from trainer.model.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
+from trainer.model.loss import Losses
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.transformer import CausalLM, Layer, LayerSpan
 from trainer.optim.optimizer import clip_gradients
@@ -42,7 +42,7 @@ from trainer.parallel.context import ContextOptions, share_rows
 from trainer.parallel.float8 import convert_to_float8
 from trainer.parallel.groups import Groups, Meshes, make_groups, make_meshes
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, spans
+from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, spans, tied_ends
 from trainer.parallel.recompute import RECOMPUTED_PREFIX, recomputed
 from trainer.parallel.tensor import split_tensors
 from trainer.recipe_tables.parallelism import rank_of_stage
@@ -117,23 +117,30 @@ class ParallelModel:
                 named.setdefault(plain, parameter)
         return named
 
-    def micro_batch(self, rows: DeviceRows, scale: Tensor | None = None) -> MicroBatch:
+    def micro_batch(
+        self, rows: DeviceRows, scale: Tensor | None = None, weights_B1: Tensor | None = None
+    ) -> MicroBatch:
         """This rank's share of `rows`, which pipeline, context and tensor parallel peers are all given.
-        `scale`: what a counted label's loss is multiplied with before backward, for the losses of experts
-        (None: they add nothing)."""
+        `scale`: what a counted label's loss is multiplied with before backward, those of experts too (None:
+        nothing is differentiated); `weights_B1`: by row, in its place but for experts."""
         group, table = self.groups.context, self.layout.context
+        weights_B1 = scale if weights_B1 is None else weights_B1
         if group is None:
             places_T = torch.arange(rows.inputs_BT.shape[1], device=rows.inputs_BT.device)
             routing = self._routing(rows, places_T.expand_as(rows.inputs_BT), scale)
             masks = document_masks(rows.documents_BT, self.config.windows, self.kernel)
-            return MicroBatch(rows=rows, masks=masks, routing=routing)
+            return MicroBatch(rows=rows, masks=masks, weights_B1=weights_B1, routing=routing)
         options = ContextOptions(
             group=group, method=table.method, balance=table.balance, windows=self.config.windows
         )
         share = share_rows(rows, options, self.kernel)
-        work = torch.stack([share.most_work, share.mean_work])
-        routing = self._routing(rows, share.places_BT, scale)
-        return MicroBatch(rows=share.rows, masks=share.masks, work=work, routing=routing)
+        return MicroBatch(
+            rows=share.rows,
+            masks=share.masks,
+            weights_B1=weights_B1,
+            work=torch.stack([share.most_work, share.mean_work]),
+            routing=self._routing(rows, share.places_BT, scale),
+        )
 
     def _routing(self, rows: DeviceRows, places_BT: Tensor, scale: Tensor | None) -> Routing | None:
         """`rows` are whole; `places_BT` are those of this rank, which tensor parallel splits once more."""
@@ -179,6 +186,11 @@ class ParallelModel:
         if self.pipeline is None:
             _causal_lm(self.parts[0]).model.when_backward_ends = notify
 
+    def when_loss_begins(self, notify: Callable[[], None]) -> None:
+        """Call `notify` in each forward pass that comes to the loss; a pipeline's stages do so themselves."""
+        if self.pipeline is None:
+            _causal_lm(self.parts[0]).when_loss_begins = notify
+
     def synchronise(self, last: bool) -> AbstractContextManager[None]:
         """Wraps forward and backward of a micro-batch; only the `last` one reduces over replicas.
 
@@ -195,20 +207,19 @@ class ParallelModel:
             sharded.set_is_last_backward(last)
         return contextlib.nullcontext()
 
-    def forward(self, micro: MicroBatch) -> Tensor:
-        """Logits (B, T, V) of a model without a pipeline; under tensor parallel a DTensor split over the
-        vocabulary."""
+    def forward(self, micro: MicroBatch) -> Losses:
+        """The losses of a model without a pipeline."""
         assert self.pipeline is None, "Pipeline.step and evaluate run its stages"
         module = self.parts[0]
         casts = isinstance(module, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=casts):
+            rows, targets = micro.rows, micro.targets
             return cast(
-                Tensor, module(micro.rows.inputs_BT, micro.rows.positions_BT, micro.masks, micro.routing)
+                Losses, module(rows.inputs_BT, rows.positions_BT, micro.masks, micro.routing, targets)
             )
 
-    def evaluate(self, micro: MicroBatch) -> Tensor | None:
-        """Logits as those of `forward`, without gradients, in every layout; None where another pipeline rank
-        has them. Collective."""
+    def evaluate(self, micro: MicroBatch) -> Losses | None:
+        """Losses as `forward`'s, without gradients, in every layout; None on other pipeline ranks. Collective."""
         with torch.no_grad():
             return self.forward(micro) if self.pipeline is None else self.pipeline.forward(micro)
 
@@ -219,10 +230,6 @@ class ParallelModel:
             for module in part.modules():
                 if isinstance(module, FSDPModule):
                     module.reshard()
-
-    def computing_loss(self) -> AbstractContextManager[None]:
-        """Wraps the loss and its backward: without it a split vocabulary would be gathered."""
-        return cast(Any, loss_parallel()) if self.layout.mesh.tp > 1 else contextlib.nullcontext()
 
     def clip_gradients(self, clip: float) -> ClippedNorms:
         """Scale the whole model's gradients to a norm of at most `clip` (0: leave them); gives the norms
@@ -345,7 +352,7 @@ def parallelise_model(
     return whole(
         parts=tuple(stages),
         pipeline=Pipeline(stages, len(every), table, groups.pipeline, partial(_empty_stream, config, layout)),
-        tied=_tied_ends(stages, groups) if config.tied else None,
+        tied=tied_ends(stages, groups.ends) if config.tied else None,
     )
 
 
@@ -379,7 +386,7 @@ def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
         # The compiler reads it: a product then begins with the pieces of its operand that have come.
         inductor.config._micro_pipeline_tp = True
     with torch.device("meta"):
-        causal_lm = CausalLM(build.config, span, layout.experts).to(layout.weight_dtype)
+        causal_lm = CausalLM(build.config, span, layout.experts, z_loss=layout.z_loss).to(layout.weight_dtype)
     if layout.float8 is not None:
         convert_to_float8(causal_lm, layout.float8, layout.mesh.tp)
     if tensor_mesh is not None:
@@ -481,16 +488,4 @@ def _empty_stream(
     num_rows, num_positions = micro.rows.inputs_BT.shape
     return torch.empty(
         num_rows, num_positions // layout.mesh.tp, config.width, dtype=layout.dtype, device=device
-    )
-
-
-def _tied_ends(stages: Sequence[Stage], groups: Groups) -> TiedEnds:
-    embedding = next(
-        (s.causal_lm.model.embed_tokens for s in stages if s.causal_lm.model.embed_tokens is not None), None
-    )
-    output = next((s.causal_lm.lm_head for s in stages if s.causal_lm.lm_head is not None), None)
-    return TiedEnds(
-        None if embedding is None else cast(nn.Parameter, embedding.weight),
-        None if output is None else cast(nn.Parameter, output.weight),
-        groups.ends,
     )

@@ -26,12 +26,13 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_s
 from torch.distributed.pipelining.stage import _RecvInfo
 from torch.distributed.tensor import DTensor, Shard
 
+from trainer.model.loss import Losses
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.transformer import CausalLM, LayerSpan
 from trainer.recipe_tables.parallelism import PipelineTable, rank_of_stage
 from trainer.telemetry.timing import PhaseClock
 
-Pass = Literal["forward", "backward"]
+Pass = Literal["forward", "loss", "backward"]
 Timed = Callable[[], AbstractContextManager[None]]
 """What is entered while a stage computes."""
 
@@ -65,27 +66,37 @@ class Stage(nn.Module):
         self.index = index
         self._tensor_mesh = tensor_mesh
         self._micro_of: Callable[[int], MicroBatch] | None = None
+        self._add: Callable[[MicroBatch, Losses], None] | None = None
         self._enter: Callable[[Pass], None] = lambda phase: None
         self._next = 0
 
     def begin(
-        self, micro_of: Callable[[int], MicroBatch], enter: Callable[[Pass], None] = lambda phase: None
+        self,
+        micro_of: Callable[[int], MicroBatch],
+        add: Callable[[MicroBatch, Losses], None],
+        enter: Callable[[Pass], None] = lambda phase: None,
     ) -> None:
-        """A step begins: the calls of forward that follow are for micro-batch 0, 1, …"""
-        self._micro_of, self._enter, self._next = micro_of, enter, 0
+        """A step begins: the calls of forward that follow are for micro-batch 0, 1, …; on the last stage `add` is
+        given the losses of each."""
+        self._micro_of, self._add, self._enter, self._next = micro_of, add, enter, 0
 
     def forward(self, stream: Tensor) -> Tensor:
-        """The stream (B, T, D) after this stage, or logits; `stream` is not looked at by the first stage."""
-        assert self._micro_of is not None, "begin comes first"
+        """The stream (B, T, D) after this stage, or the objective; `stream` is not looked at by the first
+        stage."""
+        assert self._micro_of is not None and self._add is not None, "begin comes first"
         self._enter("forward")
+        self.causal_lm.when_loss_begins = functools.partial(self._enter, "loss")
         micro = self._micro_of(self._next)
         self._next += 1
         if self.causal_lm.span.has_embedding:
             stream = micro.rows.inputs_BT
         elif self._tensor_mesh is not None:
             stream = DTensor.from_local(stream, self._tensor_mesh, [Shard(1)], run_check=False)
-        output = self.causal_lm(stream, micro.rows.positions_BT, micro.masks, micro.routing)
-        if isinstance(output, DTensor) and not self.causal_lm.span.has_output:
+        output = self.causal_lm(stream, micro.rows.positions_BT, micro.masks, micro.routing, micro.targets)
+        if isinstance(output, Losses):
+            self._add(micro, output)
+            output = output.objective
+        elif isinstance(output, DTensor):
             # A schedule that splits backward detaches what a stage gives in place, which a view forbids.
             output = output.to_local().clone()
         self._enter("backward")
@@ -125,7 +136,7 @@ class _TimedStage(PipelineStage):
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         sent = super().get_fwd_send_ops(fwd_chunk_id)
         given, _ = self.fwd_cache[fwd_chunk_id]
-        if sent:  # the last stage sends nothing: its loss is yet to be computed from what it gave
+        if sent:  # the last stage sends nothing: it gives losses
             for output in given:
                 # Backward begins at this tensor and reads its shape alone. torch sends a detached one.
                 output.data = output.new_empty(()).expand(output.shape)
@@ -172,7 +183,6 @@ class Pipeline:
         self._empty_stream = empty_stream
         self._schedule: Any = None
         self._timed_stages: Sequence[_TimedStage] = ()
-        self._loss_of: Callable[[int, Tensor], Tensor] | None = None
 
     @property
     def has_output(self) -> bool:
@@ -183,39 +193,32 @@ class Pipeline:
         self,
         batch: Sequence[DeviceRows],
         share_of: Callable[[DeviceRows], MicroBatch],
-        loss_of: Callable[[MicroBatch, Tensor], Tensor],
+        add: Callable[[MicroBatch, Losses], None],
         clock: PhaseClock,
     ) -> None:
-        """Forward, loss and backward of all micro-batches of a step, whose shapes are those of every step.
-        Gradients stay whole until the last one. Collective."""
+        """Forward, loss and backward of all micro-batches of a step, whose shapes are those of every step; `add`
+        is given each one's losses where they are known. Gradients stay whole until the last one. Collective."""
         num_micro_batches, timed = len(batch), clock.stage_pass
         # Each stage of this rank asks for each micro-batch.
         micro_of = functools.cache(lambda index: share_of(batch[index]))
 
-        def timed_loss(index: int, logits: Tensor) -> Tensor:
-            with timed():
-                clock.enter("loss")
-                loss = loss_of(micro_of(index), logits)
-                clock.enter("backward")
-                return loss
-
-        self._loss_of = timed_loss
         for stage in self.stages.values():
-            stage.begin(micro_of, clock.enter)
+            stage.begin(micro_of, add, clock.enter)
         if self._schedule is None:
             self._schedule = self._make_schedule(num_micro_batches, micro_of(0))
         for timed_stage in self._timed_stages:
             timed_stage.timed = timed
         first = (torch.zeros(num_micro_batches, device=self._device),) if 0 in self.stages else ()
-        # Which micro-batch a loss is of comes with its target, which stays on the host.
+        # A schedule wants a target for each, whoever computed the losses.
         target = torch.arange(num_micro_batches) if self.has_output else None
         self._schedule.step(*first, target=target, return_outputs=False)
 
-    def forward(self, micro: MicroBatch) -> Tensor | None:
-        """Logits of one micro-batch on the last stage's rank, None on the others. Collective.
+    def forward(self, micro: MicroBatch) -> Losses | None:
+        """The losses of one micro-batch on the last stage's rank, None on the others. Collective.
 
         torch's schedules cannot all evaluate (ZBV and DualPipeV fail), and this needs no schedule: each rank
         takes its stages in their order, so some rank can always go on."""
+        found: list[Losses] = []
         stream: Tensor | None = None
         for index in sorted(self.stages):
             before, after = (
@@ -228,11 +231,11 @@ class Pipeline:
                 stream = self._empty_stream(micro, self._device)
                 dist.recv(stream, group=self._group, group_src=before)
             stage = self.stages[index]
-            stage.begin(lambda _: micro)
+            stage.begin(lambda _: micro, lambda _, losses: found.append(losses))
             stream = cast(Tensor, stage(stream))
             if index + 1 < self._num_stages and after != self._group.rank():
                 dist.send(stream.contiguous(), group=self._group, group_dst=after)
-        return stream if self.has_output else None
+        return found[0] if found else None
 
     def _make_schedule(self, num_micro_batches: int, like: MicroBatch) -> Any:
         kind = get_schedule_class(_TORCH_NAMES[self._table.schedule])
@@ -252,11 +255,11 @@ class Pipeline:
             for index, stage in sorted(self.stages.items())
         ]
         of_rank = stages[0] if issubclass(kind, PipelineScheduleSingle) else stages
-        return kind(cast(Any, of_rank), num_micro_batches, loss_fn=self._loss, scale_grads=False)
+        return kind(cast(Any, of_rank), num_micro_batches, loss_fn=_given, scale_grads=False)
 
-    def _loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        assert self._loss_of is not None
-        return self._loss_of(int(target[0]), logits)
+
+def _given(objective: Tensor, _: Tensor) -> Tensor:
+    return objective
 
 
 class TiedEnds:
@@ -293,3 +296,16 @@ class TiedEnds:
         """After the weights have changed."""
         if self._embedding is not None and self._output is not None:
             self._output.copy_(self._embedding)
+
+
+def tied_ends(stages: Sequence[Stage], ends: dist.ProcessGroup | None) -> TiedEnds:
+    """Of these stages' ends those that are there."""
+    embedding = next(
+        (s.causal_lm.model.embed_tokens for s in stages if s.causal_lm.model.embed_tokens is not None), None
+    )
+    output = next((s.causal_lm.lm_head for s in stages if s.causal_lm.lm_head is not None), None)
+    return TiedEnds(
+        None if embedding is None else cast(nn.Parameter, embedding.weight),
+        None if output is None else cast(nn.Parameter, output.weight),
+        ends,
+    )

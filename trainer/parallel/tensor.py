@@ -74,9 +74,7 @@ def split_tensors(model: CausalLM, mesh: DeviceMesh) -> None:
         )
     if model.span.has_output:
         outer_plan["model.norm"] = SequenceParallel()
-        outer_plan["lm_head"] = ColwiseParallel(
-            input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False
-        )
+        outer_plan["lm_head"] = SplitRows()
     if outer_plan:
         parallelize_module(model, mesh, outer_plan)
     model.tie()
@@ -89,20 +87,28 @@ class _Whole(ParallelStyle):
         return distribute_module(module, device_mesh)
 
 
+class SplitRows(ParallelStyle):
+    """Each rank has its part of the parameters' first dimension; the module itself knows what to do with that."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, _split_rows)
+
+
+def _split_rows(_: str, module: nn.Module, mesh: DeviceMesh) -> None:
+    for name, parameter in module.named_parameters(recurse=False):
+        whole = distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None)
+        module.register_parameter(name, nn.Parameter(whole))
+
+
 class _SplitNorm(ParallelStyle):
     """A norm over all heads, of which each rank has its own: tensors go in and come out as local ones, and within
     it the mean of squares is summed over the ranks."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        def split(_: str, part: nn.Module, mesh: DeviceMesh) -> None:
-            for name, parameter in part.named_parameters(recurse=False):
-                whole = distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None)
-                part.register_parameter(name, nn.Parameter(whole))
-
         def take(_: nn.Module, inputs: tuple[Tensor, ...], mesh: DeviceMesh) -> tuple[Tensor, ...]:
             return tuple(DTensor.from_local(one, mesh, [Shard(-1)], run_check=False) for one in inputs)
 
         def give(_: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
             return output.redistribute(placements=[Shard(-1)]).to_local()
 
-        return distribute_module(module, device_mesh, split, cast(Any, take), cast(Any, give))
+        return distribute_module(module, device_mesh, _split_rows, cast(Any, take), cast(Any, give))

@@ -42,7 +42,8 @@ def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
         return
     zeros_BT = torch.zeros(num_rows, seq_len, dtype=torch.int64, device=model.device)
     rows = DeviceRows.of_one_document(zeros_BT)
-    model.forward(model.micro_batch(rows)).sum().backward()  # type: ignore[no-untyped-call]
+    micro = model.micro_batch(rows, torch.ones((), device=model.device))
+    torch.autograd.backward(model.forward(micro).objective)
     module.zero_grad(set_to_none=True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainer.model.description import ModelConfig
+from trainer.model.description import PIECE, ModelConfig, vocabulary_parts
 from trainer.planning.layout import (
     ParameterCounts,
     Part,
@@ -252,17 +252,35 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     return kept
 
 
-def logit_bytes(layout: PlannedLayout) -> tuple[float, float]:
-    """Bytes of the logits of a micro-batch, and of as many numbers in at least float32; the vocabulary is
-    split over tensor peers. The loss at its fullest has three of the latter: log-softmax, its gradient and
-    that of the logits. Where logits are capped their tangents are kept besides (`kept_logits`)."""
-    num = layout.tokens * layout.config.vocab_size / layout.mesh.tp
-    return num * layout.compute_bytes, num * max(layout.compute_bytes, 4)
+def loss_bytes(layout: PlannedLayout) -> float:
+    """Bytes of the loss of a micro-batch at its fullest (trainer.model.loss), all in at least float32: a piece's
+    logits over a tensor peer's vocabulary, the gradients of the output matrix and of the stream, which is
+    gathered; and of the part of the vocabulary that is at work its logits' gradient in `compute_bytes` with the
+    product to be added to the matrix's, or where logits are capped their tangents. Last, the matrix's gradient
+    is there in the dtype in which it is handed on, too."""
+    config, tp, narrow = layout.config, layout.mesh.tp, layout.compute_bytes
+    wide = max(narrow, 4)
+    positions = min(PIECE, layout.seq_len // layout.mesh.cp)
+    vocabulary = config.vocab_size / tp
+    matrix = vocabulary * config.width * wide
+    stream = layout.tokens * config.width * (wide + narrow * (tp > 1))
+    of_part: float = (positions * narrow + config.width * wide) if narrow < wide else 0
+    of_part = max(of_part, positions * wide * (config.logit_cap is not None))
+    piece = positions * vocabulary * wide + of_part * vocabulary / vocabulary_parts(config.vocab_size, tp)
+    return matrix + stream + max(piece, matrix_gradient(layout) * (narrow < wide))
 
 
-def kept_logits(layout: PlannedLayout) -> float:
-    """Bytes that a cap keeps of the logits of a micro-batch."""
-    return 0.0 if layout.config.logit_cap is None else logit_bytes(layout)[0]
+def matrix_gradient(layout: PlannedLayout) -> float:
+    """Bytes of the output matrix's gradient that wait for backward."""
+    num_bytes = layout.weight_bytes if layout.replicated_by_ddp else layout.compute_bytes
+    return layout.config.num_embedding_parameters / layout.mesh.tp * num_bytes
+
+
+def waiting_gradients(layout: PlannedLayout) -> float:
+    """Bytes of the gradients of a micro-batch whose loss is known, between its forward and backward pass."""
+    return (
+        matrix_gradient(layout) + layout.tokens * layout.config.width * layout.compute_bytes / layout.mesh.tp
+    )
 
 
 def instants(layout: PlannedLayout, groups: Sequence[tuple[int, ...]]) -> Iterator[tuple[Instant, ...]]:
@@ -278,7 +296,7 @@ def instants(layout: PlannedLayout, groups: Sequence[tuple[int, ...]]) -> Iterat
         return
     (part,) = layout.ranks
     again = _recomputed(layout, sparse=part.num_sparse > 0)
-    loss = 3 * logit_bytes(layout)[1] + kept_logits(layout)
+    loss = loss_bytes(layout)
     kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
         kept += part.num_sparse * kept_activations(layout, sparse=True)
@@ -317,7 +335,7 @@ def _instants_of_pipeline(
     layout: PlannedLayout, groups: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Instant, ...]]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how
-    many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
+    many), on the last stage the loss; with recomputation one layer at a time is whole again. What a stage
     gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
     config, pipeline, size = layout.config, layout.pipeline, layout.weight_bytes
     split, pp, num = layout.split, layout.mesh.pp, layout.num_micro_batches
@@ -335,12 +353,8 @@ def _instants_of_pipeline(
         messages, of_layer = stage_messages(layout, part), again[part.num_sparse > 0]
         beside = messages + of_layer
         if part.head:
-            # The schedule holds logits until their backward pass is done, and of those that wait the
-            # log-softmax.
-            waiting = _waiting_logits(config, pipeline, plan, ranks)
-            logits, wide = logit_bytes(layout)
-            logits += kept_logits(layout)
-            beside = messages + waiting * (logits + wide) + max(of_layer, logits + 3 * wide)
+            waiting = _waiting_losses(config, pipeline, plan, ranks)
+            beside = messages + waiting * waiting_gradients(layout) + max(of_layer, loss_bytes(layout))
         # Where there are no layers without experts, what one keeps makes no difference.
         found = _instants_in_layers(config, ratios if part.num_dense else (1.0, 1.0), pipeline, plan, ranks)
         held = [
@@ -400,9 +414,9 @@ def _instants_in_layers(
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _waiting_logits(
+def _waiting_losses(
     config: ModelConfig, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
 ) -> float:
-    """Micro-batches whose logits are there while another's are in backward, on a last stage."""
+    """Micro-batches whose gradients wait while another's loss is computed, on a last stage."""
     heads = [stage.head for stage in layer_split(config, plan.pp, pipeline).stages]
     return max(instant.kept for instant in instants_of_ranks(plan, ranks, heads, heads, heads)) - 1

@@ -72,12 +72,12 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
         ends = measured.ends
         forward, backward, weight = forward + ends[0], backward + ends[1] / 2, weight + ends[1] / 2
     elif part.head:
+        # All of it in forward (trainer.model.loss).
         output = output_product(layout)
-        head = product_seconds(output, layout.mean_tokens, layout.compute_bytes, machine)
-        loss = 0.0
+        forward += 3 * product_seconds(output, layout.mean_tokens, layout.compute_bytes, machine)
         if machine.plan.efficiency is None:
-            loss = layout.mean_tokens * output.outputs * (layout.compute_bytes + 8) / machine.memory_bandwidth
-        forward, backward, weight = forward + head + loss, backward + head + loss, weight + head
+            moved = 2 * layout.mean_tokens * output.outputs * (layout.compute_bytes + 8)
+            forward += moved / machine.memory_bandwidth
     adding = sum(owned_parameters(layout, part)) * 2 * layout.weight_bytes
     if measured is not None:  # with gradients there already
         adding = 0.0

@@ -125,6 +125,7 @@ class StepReporter:
             step=outcome.step,
             attempt=self._attempt,
             loss=figures.loss,
+            z_loss=figures.z_loss if table.z_loss else None,
             loss_by_source={name: total / count for name, total, count in seen},
             tokens_by_source={name: int(count) for name, _, count in seen},
             gradient_norm=figures.gradient_norm,

@@ -3,6 +3,7 @@ optimizer, checkpoint."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +11,11 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
 from trainer.model.experts import Routing, load_figures
+from trainer.model.loss import Losses
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.optim.learning_rate import learning_rate
 from trainer.optim.optimizer import Optimizer
@@ -119,26 +119,21 @@ def train_step(
     losses = _StepLosses(context, step, counts_S)
 
     if model.pipeline is None:
+        model.when_loss_begins(partial(clock.enter, "loss"))
         for index, rows in enumerate(batch):
             last = index == len(batch) - 1
             model.when_backward_ends(partial(_backward_ended, context) if last else None)
             with model.synchronise(last):
-                clock.enter("forward")
+                clock.enter("forward")  # and from the last layer on "loss"
                 micro = losses.share_of(rows)
-                logits_BTV = model.forward(micro)
-                with model.computing_loss():
-                    clock.enter("loss")
-                    loss = losses.scaled(micro, logits_BTV)
-                    # In backward the loss needs what it has kept of the logits, and that is as large as they
-                    # are.
-                    del logits_BTV
-                    clock.enter("backward")
-                    torch.autograd.backward(loss)
-                    if context.operations is not None:
-                        context.operations.end_reduction()
+                found = model.forward(micro)
+                losses.add(micro, found)
+                clock.enter("backward")
+                torch.autograd.backward(found.objective)
+                if context.operations is not None:
+                    context.operations.end_reduction()
     else:  # its schedule runs forward, loss and backward of all micro-batches, in turns
-        with model.computing_loss():
-            model.pipeline.step(batch, losses.share_of, losses.scaled, clock)
+        model.pipeline.step(batch, losses.share_of, losses.add, clock)
 
     clock.enter("gradient synchronisation")
     losses.sum_over_ranks()
@@ -178,6 +173,7 @@ def apply_step(context: StepContext, ready: ReadyStep) -> StepOutcome:
         loss=ready.loss,
         gradient_norm=ready.norms.whole,
         context_imbalance=losses.context_imbalance,
+        z_loss=losses.z_loss,
         losses_S=losses.sums_S,
         counts_S=ready.counts_S,
         experts=None if ready.routed is None else load_figures(ready.routed),
@@ -204,11 +200,11 @@ class _StepLosses:
 
     def __init__(self, context: StepContext, step: int, counts_S: Tensor) -> None:
         self._model, self._clock = context.model, context.clock
-        self._is_nan = step in context.nan_steps
+        self._planted = math.nan if step in context.nan_steps else 1.0
         self._num_counted = counts_S.sum().clamp_min(1)
         # A mean over ranks is made a sum again.
-        self._scale = context.model.num_averaged / self._num_counted
-        self._work = torch.zeros(2, dtype=torch.float64, device=context.model.device)
+        self._scale = context.model.num_averaged / self._num_counted * self._planted
+        self._work = torch.zeros(3, dtype=torch.float64, device=context.model.device)
         self.sums_S = torch.zeros_like(counts_S)
         self.routings: list[Routing] = []
         self._tokens = context.token_losses
@@ -221,32 +217,27 @@ class _StepLosses:
     def share_of(self, rows: DeviceRows) -> MicroBatch:
         """This rank's share of the rows of a micro-batch."""
         micro = self._model.micro_batch(rows, self._scale)
-        self._work.add_(1.0 if micro.work is None else micro.work)
+        self._work[:2] += 1.0 if micro.work is None else micro.work
         self.routings.extend([micro.routing] if micro.routing is not None else [])
         return micro
 
-    def scaled(self, micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
-        """The micro-batch's part of the step's loss, a scalar to go backward from; its rows' losses are added
-        up."""
-        losses_BT = token_losses(logits_BTV, micro.rows.labels_BT)
-        loss_B = losses_BT.sum(-1)
-        if self._is_nan:
-            loss_B = loss_B * float("nan")
-        of_rows = loss_B.detach().to(self.sums_S.dtype)
+    def add(self, micro: MicroBatch, found: Losses) -> None:
+        """Add up the losses of a micro-batch's rows."""
+        of_rows = found.of_tokens_BT.sum(-1, dtype=self.sums_S.dtype) * self._planted
         self.sums_S.index_add_(0, micro.rows.sources_B, of_rows)
+        self._work[2] += found.z_BT.sum(dtype=self._work.dtype)
         if self._rows is not None:
             counted_B = (micro.rows.labels_BT != IGNORED).sum(-1).to(of_rows.dtype)
             self._rows.index_add_(1, micro.rows.rows_B, torch.stack([of_rows, counted_B]))
         if self._tokens is not None:
-            self._tokens.add(micro.rows, losses_BT)
-        return loss_B.sum() * self._scale.to(loss_B.dtype)
+            self._tokens.add(micro.rows, found.of_tokens_BT)
 
     def sum_over_ranks(self) -> None:
         """After the last micro-batch. Collective."""
         self._clock.waiting("all-reduce of losses")
         summed = torch.cat([self.sums_S, self._work])
         dist.all_reduce(summed, group=self._model.groups.loss)
-        self.sums_S, self._work = summed[:-2], summed[-2:]
+        self.sums_S, self._work = summed[:-3], summed[-3:]
         # By themselves: in what order ranks are added up hangs on a number's place in the buffer, and the
         # loss must be the same to the bit whether rows are kept or not.
         if self._rows is not None:
@@ -264,6 +255,11 @@ class _StepLosses:
     def mean(self) -> Tensor:
         """The step's loss, once summed over ranks."""
         return self.sums_S.sum() / self._num_counted
+
+    @property
+    def z_loss(self) -> Tensor:
+        """What `train.z_loss` adds to the mean, once summed over ranks."""
+        return self._work[2] / self._num_counted
 
     @property
     def context_imbalance(self) -> Tensor:
@@ -286,22 +282,6 @@ def _count_labels(context: StepContext, micro_batches: Sequence[DeviceRows]) -> 
     return counts[:-1] / context.model.layout.mesh.num_peers, counts[-1]
 
 
-def row_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """The sum of each row's counted losses, shape (B,), at least float32; under tensor parallel equal on all
-    peers."""
-    return token_losses(logits_BTV, labels_BT).sum(-1)
-
-
-def token_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """The loss of each position, shape (B, T), 0 where its label does not count; otherwise as
-    `row_losses`."""
-    wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
-    loss_N = F.cross_entropy(wide.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED)
-    if isinstance(loss_N, DTensor):
-        loss_N = loss_N.full_tensor()
-    return loss_N.view(labels_BT.shape)
-
-
 @torch.no_grad()
 def evaluate(context: StepContext, batches: Iterable[Sequence[DeviceRows]]) -> tuple[Tensor, Tensor]:
     """Sums of losses and numbers of labels of each source over `batches`, summed over ranks, float64.
@@ -309,17 +289,17 @@ def evaluate(context: StepContext, batches: Iterable[Sequence[DeviceRows]]) -> t
     model = context.model
     totals = torch.zeros(2, context.batches.num_sources, dtype=torch.float64, device=model.device)
     model.when_backward_ends(None)
+    model.when_loss_begins(lambda: None)
     for micro_batches in batches:
         context.clock.waiting("forward")
         for rows in micro_batches:
             micro = model.micro_batch(rows)
-            logits_BTV = model.evaluate(micro)
-            if logits_BTV is None:
+            found = model.evaluate(micro)
+            if found is None:
                 continue
-            with model.computing_loss():
-                loss_B = row_losses(logits_BTV, micro.rows.labels_BT)
+            loss_B = found.of_tokens_BT.sum(-1, dtype=totals.dtype)
             counted_B = (micro.rows.labels_BT != IGNORED).sum(-1)
-            totals[0].index_add_(0, rows.sources_B, loss_B.to(totals.dtype))
+            totals[0].index_add_(0, rows.sources_B, loss_B)
             totals[1].index_add_(0, rows.sources_B, counted_B.to(totals.dtype))
     model.reshard()  # a checkpoint may be the next thing
     context.clock.waiting("all-reduce of validation losses")

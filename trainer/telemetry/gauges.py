@@ -19,6 +19,7 @@ _EXPERTS: Final = tuple(each.name for each in dataclasses.fields(ExpertLoad))
 GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "step": ("the last step's number", ()),
     "loss": ("loss of the last step, nats a token", ()),
+    "z_loss": ("what train.z_loss adds to the loss of the last step, nats a token", ()),
     "source_loss": ("loss of the last step by source", ("source",)),
     "source_tokens": ("counted labels of the last step by source", ("source",)),
     "validation_loss": ("loss on held-out sequences by source", ("source",)),
@@ -83,6 +84,7 @@ def _values(report: StepReport) -> Iterator[Value]:
     for name in (
         "step",
         "loss",
+        "z_loss",
         "gradient_norm",
         "lr",
         "tokens_per_second",

@@ -140,6 +140,7 @@ class TensorBoard:
     def _write(self, events: SummaryWriter, report: StepReport) -> None:
         scalars: dict[str, Any] = {
             "loss/train": report.loss,
+            "loss/z": report.z_loss,
             "optimizer/gradient_norm": report.gradient_norm,
             "optimizer/lr": report.lr,
             "speed/tokens_per_second": report.tokens_per_second,

@@ -19,7 +19,8 @@ class StepFigures:
     """A step's figures on the host. `verdict`: an index of recovery.faults.STEP_VERDICTS; `stop`: a rank was
     asked to stop; `loss` in nats a counted label; `losses` and `counts`: of each source the sum of losses and
     the number of counted labels; `context_imbalance`: attention's work on the fullest context parallel rank
-    over the mean; `rows_2G`: of each row of the global batch the sum of its losses and the number of its
+    over the mean; `z_loss`: what `train.z_loss` adds to the
+    loss; `rows_2G`: of each row of the global batch the sum of its losses and the number of its
     counted labels, float64; None where they were not asked for."""
 
     verdict: int
@@ -27,6 +28,7 @@ class StepFigures:
     loss: float
     gradient_norm: float
     context_imbalance: float
+    z_loss: float
     losses: tuple[float, ...]
     counts: tuple[float, ...]
     experts: ExpertLoad | None
@@ -46,12 +48,13 @@ class PackedFigures:
         loss: Tensor,
         gradient_norm: Tensor,
         context_imbalance: Tensor,
+        z_loss: Tensor,
         losses_S: Tensor,
         counts_S: Tensor,
         experts: Tensor | None,
         rows_2G: Tensor | None = None,
     ) -> None:
-        scalars = (verdict, stop, loss, gradient_norm, context_imbalance)
+        scalars = (verdict, stop, loss, gradient_norm, context_imbalance, z_loss)
         parts = [torch.stack([scalar.to(torch.float64) for scalar in scalars]), losses_S, counts_S]
         self._num_sources = len(losses_S)
         self._num_rows = 0 if rows_2G is None else rows_2G.shape[1]
@@ -60,7 +63,7 @@ class PackedFigures:
 
     def read(self) -> StepFigures:
         """The figures; waits for the device where they have not arrived."""
-        verdict, stop, loss, norm, imbalance, *rest = self._numbers.read()
+        verdict, stop, loss, norm, imbalance, z_loss, *rest = self._numbers.read()
         num = self._num_sources
         losses, counts, rest = rest[:num], rest[num : 2 * num], rest[2 * num :]
         num = self._num_rows
@@ -72,6 +75,7 @@ class PackedFigures:
             loss=loss,
             gradient_norm=norm,
             context_imbalance=imbalance,
+            z_loss=z_loss,
             losses=tuple(losses),
             counts=tuple(counts),
             experts=ExpertLoad(**dict(zip(names, load, strict=True))) if load else None,

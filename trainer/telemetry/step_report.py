@@ -52,7 +52,8 @@ class ExpertLoad:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
     """One step. Seconds, rank 0's own where `ranks` does not say otherwise; losses in nats a token; tokens
-    are counted labels. `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU:
+    are counted labels. `z_loss`: what `train.z_loss` adds to the loss, which does not contain it.
+    `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU:
     what the device waited for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since
     this start. Both are there at every tenth step and the last only. `own` and `waiting`: each of `phases` as
     rank 0's own work and what it spent in collectives and messages, from asking for one until it was done;
@@ -69,6 +70,7 @@ class StepReport:
     step: int
     attempt: int
     loss: float | None
+    z_loss: float | None = None
     loss_by_source: Mapping[str, float] = field(default_factory=dict)
     tokens_by_source: Mapping[str, int] = field(default_factory=dict)
     gradient_norm: float | None = None
@@ -133,6 +135,8 @@ class StepReport:
             "data_wait_share": self.data_wait_share,
             "checkpoint_age_seconds": self.checkpoint_age_seconds,
         }
+        if self.z_loss is not None:
+            row["z_loss"] = _finite(self.z_loss)
         if self.pipeline_idle_share is not None:
             row["pipeline_idle_share"] = self.pipeline_idle_share
         if self.context_imbalance is not None:
@@ -185,6 +189,7 @@ class StepReport:
             step=row["step"],
             attempt=row["attempt"],
             loss=row["loss"],
+            z_loss=row.get("z_loss"),
             loss_by_source=row["loss_by_source"],
             tokens_by_source=row["tokens_by_source"],
             gradient_norm=row["grad_norm"],

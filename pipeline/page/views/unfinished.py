@@ -4,8 +4,10 @@ read."""
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import os
+import posixpath
 import threading
 import time
 from collections.abc import Sequence
@@ -69,8 +71,9 @@ class UnfinishedRun:
 @dataclass(slots=True)
 class ReadProgress:
     """What the markers of read units came to, so that each is read once; `seen` has the files, the bytes and the
-    time of each. `latest`: what was found last, which stands until `stands_until` of the monotonic clock. One thread
-    at a time fills it."""
+    time of each. `spans` are those of files that are not put together yet, by the folder of the file's unit.
+    `latest`: what was found last, which stands until `stands_until` of the monotonic clock. One thread at a time
+    fills it."""
 
     filling: threading.Lock = field(default_factory=threading.Lock)
     latest: UnfinishedRun | None = None
@@ -83,20 +86,28 @@ class ReadProgress:
     num_unreadable: int = 0
     num_raised: int = 0
     unreadable: list[tuple[str, int, str]] = field(default_factory=list)
+    spans: dict[str, list[ReadResult]] = field(default_factory=dict)
 
     def add(self, name: str, read: ReadResult, at: float) -> None:
         """Count a unit that was read at this time, seconds since 1970."""
-        self.seen[name] = read.num_files, read.num_bytes, at
-        self.num_files += read.num_files
-        self.num_documents += read.num_documents
-        self.num_survivors += read.num_survivors
-        self.num_bytes += read.num_bytes
-        self.num_unreadable += len(read.unreadable)
-        self.num_raised += sum(row.num for row in read.faults)
+        num_files, before = read.num_files, list[ReadResult]()
+        if read.span is not None:
+            num_files = 0
+            self.spans.setdefault(_unit_of(name), []).append(read)
+        else:
+            before = self.spans.pop(_unit_of(name), before)
+        num_bytes = read.num_bytes - sum(span.num_bytes for span in before)
+        self.seen[name] = num_files, num_bytes, at
+        self.num_files += num_files
+        self.num_documents += read.num_documents - sum(span.num_documents for span in before)
+        self.num_survivors += read.num_survivors - sum(span.num_survivors for span in before)
+        self.num_bytes += num_bytes
+        self.num_unreadable += len(read.unreadable) - sum(len(span.unreadable) for span in before)
+        self.num_raised += _num_raised(read) - sum(map(_num_raised, before))
+        known = set(self.unreadable)
+        found = ((each.file or read.file, each.offset, each.error) for each in read.unreadable)
         room = _MOST_ERRORS - len(self.unreadable)
-        self.unreadable += [
-            (each.file or read.file, each.offset, each.error) for each in read.unreadable[:room]
-        ]
+        self.unreadable += itertools.islice((each for each in found if each not in known), room)
 
     def rates(self) -> tuple[float, float] | None:
         """Files and bytes a second, by the newest; None before two are known that ended one after the
@@ -109,6 +120,15 @@ class ReadProgress:
             (num_files, num_bytes) for num_files, num_bytes, at in self.seen.values() if at > moments[-1]
         ]
         return sum(num for num, _ in later) / seconds, sum(num for _, num in later) / seconds
+
+
+def _unit_of(marker: str) -> str:
+    """The folder of the unit that a marker vouches for, or for a span of whose file."""
+    return posixpath.dirname(marker).partition(".")[0]
+
+
+def _num_raised(read: ReadResult) -> int:
+    return sum(row.num for row in read.faults)
 
 
 def is_begun(out: Folder) -> bool:
@@ -140,7 +160,7 @@ def _progress_of(out: Folder, so_far: ReadProgress, now: float) -> UnfinishedRun
             so_far.add(name, ReadResult.from_json(json.loads(out.read(name))), _time(out, name) or now)
     num_left = num_files - so_far.num_files
     # Small files are read together; how many units the others make is known when they are read.
-    num_units = len(units) + num_left
+    num_units = len({_unit_of(name) for name in units} - so_far.spans.keys()) + num_left
     rates = so_far.rates()
     times = [at for at in (_time(out, name) for name in names) if at is not None]
     phases = [
@@ -148,7 +168,8 @@ def _progress_of(out: Folder, so_far: ReadProgress, now: float) -> UnfinishedRun
             name="read",
             num_done=so_far.num_files,
             num=num_files,
-            seconds_left=None if rates is None else num_left / rates[0],
+            # Where parts of large files were read alone, no file was done.
+            seconds_left=None if rates is None or not rates[0] else num_left / rates[0],
         ),
         _phase(
             "compare", [name for name in names if name.startswith("work/dedup/")], "/done.json", NUM_STEPS

@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -32,6 +33,7 @@ from pipeline.cli.main import main
 from pipeline.cli.training import plan
 from pipeline.demo.pages import render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
+from pipeline.record.record import statements_template
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.lineage_query import query
@@ -264,6 +266,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"]
     )
     _carry_out(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
+    record = ["record", "out/crawl", "--format", "eu-summary", "--statements", "stated.toml"]
+    _carry_out(folder, [*record, "--to", "old.json"])
     return World(folder=folder, names=_names_of(page))
 
 
@@ -306,11 +310,24 @@ def _write_texts(folder: Path, page: dict[str, str]) -> None:
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
     (folder / "takedown.csv").write_text(f"doc_id,why\n{page['doc_id']},asked\n")
+    for name, form in (("stated", "eu-summary"), ("california", "ab2013"), ("croissant", "croissant")):
+        _write_statements(folder / f"{name}.toml", form)
     for name in ("note.txt", "article.txt"):
         (folder / name).write_text(text)
     (folder / "texts.jsonl").write_text(json.dumps({"text": text}) + "\n")
     pq.write_table(pa.table({"text": [text]}), folder / "texts.parquet")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
+
+
+def _write_statements(file: Path, form: str) -> None:
+    """Every answer that a record of the world's output asks the provider for."""
+    row = tomllib.loads(statements_template([str(file.parent / "out" / "crawl")], form))
+    row["answers"] = dict.fromkeys(row["answers"], "2026-11-28")
+    for source in row.get("sources", {}).values():
+        source.update(kind="crawled", name="x", link="x", description="x")
+    if "small_provider" in row:
+        row["small_provider"] = "no"
+    file.write_text(tomli_w.dumps(row))
 
 
 def _write_model(folder: Path) -> None:
@@ -360,6 +377,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--warc": f"crawl/{page['warc_file']}",
         "--shard": "web/0",
         "--run": "first-run",
+        "--run RUN_OUTPUT": "out/first-run",
         "--row": "0",
         "--forget-export": "lent",
         "--where duplicate_of = 'ID'": f"doc_id = '{page['doc_id']}'",
@@ -373,6 +391,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--step 10": "10",
         "--step 200": "12",
         "--step 5000": "12",
+        "--to stated.toml": "template.toml",
         "--step 1200": "10",
         "gsm8k.jsonl": "benchmark.jsonl",
         "mmlu.jsonl": "texts.jsonl",

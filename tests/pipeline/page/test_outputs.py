@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,8 @@ from pipeline.page.guard import make_access
 from pipeline.page.processes import Commands
 from pipeline.page.views import unfinished
 from pipeline.page.views.unfinished import ReadProgress, progress_of
-from pipeline.results.unit_results import CleanPart, ReadResult, UnreadableStretch
+from pipeline.results.unit_results import CleanPart, ReadResult, SpanResult, UnreadableStretch
+from stages.reading.options import Border
 from tests.support.processes.served_page import Visitor, served
 
 
@@ -82,6 +84,28 @@ def test_a_run_at_work_shows_its_phases_and_its_bad_records(tmp_path: Path) -> N
     begun(tmp_path / "out", 5, 4)
     again = progress_of(out, so_far, 0.0)
     assert (again.num_documents, again.phases[0].num_done) == (40, 4), "each unit is counted once"
+
+
+def test_parts_of_a_large_file_count_as_they_are_read_and_once(tmp_path: Path) -> None:
+    out, so_far = begun(tmp_path / "out", 5, 2), ReadProgress()
+    whole = ReadResult.from_json(json.loads(out.read(f"work/units/{0:032x}/unit.json")))
+    span = SpanResult(
+        began=Border(0), ended=Border(500), end=None, by_row=False, num_documents=4, num_unreadable=1,
+        num_unfolded=0, most_excess=0, unreadable=(), longest=0, extent=0,
+    )  # fmt: skip
+    part = replace(whole, num_documents=4, num_survivors=3, num_bytes=500, span=span)
+    for number in range(2):
+        name = f"work/units/{0:032x}.{number}-{number + 1}/unit.json"
+        out.publish(name, json.dumps(part.to_json()).encode())
+    out.remove(f"work/units/{0:032x}/unit.json")
+    found = progress_of(out, so_far, 0.0)
+    assert (found.num_documents, found.num_survivors, found.num_bytes) == (18, 13, 2000)
+    assert (found.phases[0].num_done, found.phases[0].num) == (1, 5)
+    out.publish(f"work/units/{0:032x}/unit.json", json.dumps(whole.to_json()).encode())
+    found = progress_of(out, so_far, 0.0)
+    assert (found.num_documents, found.num_survivors, found.num_bytes) == (20, 14, 2000)
+    assert (found.num_unreadable, len(found.unreadable)) == (2, 2)
+    assert (found.phases[0].num_done, found.phases[0].num) == (2, 5)
 
 
 def test_what_took_long_to_find_stands_for_ten_times_as_long(

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from lineage.storage.folder import Folder
@@ -21,7 +22,7 @@ from stages.reading import give_up, jsonl, options, reader
 from tests.stages.reading.test_spans import cut, seekable, table
 from tests.support.inputs.make_warc import http, member, record
 from tests.support.outputs.lineage_query import query
-from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_recipe
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, s3_server, write_recipe
 from tests.support.processes.killed_runs import Moment, command, wait_for
 from tests.support.stores.failing_server import Faults, failing_server
 
@@ -254,6 +255,19 @@ def test_parts_of_a_file_on_a_web_server_are_read_by_ranges(tmp_path: Path) -> N
     with failing_server(tmp_path / "in", Faults()) as url:
         plain = made(tmp_path, "parts", 2_500, SMALL)
         plain["source"][0]["inputs"] = [f"{url}/{name}" for name in SMALL]
+        run(tmp_path / "1", plain)
+    assert fingerprint(str(tmp_path / "parts")) == fingerprint(str(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_parts_of_a_file_on_s3_give_the_same_bytes(tmp_path: Path) -> None:
+    run(tmp_path / "0", made(tmp_path, "whole", 0, SMALL))
+    with s3_server("large"):
+        client = boto3.client("s3")
+        for name, data in SMALL.items():
+            client.put_object(Bucket="large", Key=f"in/{name}", Body=data)
+        plain = made(tmp_path, "parts", 2_500, SMALL)
+        plain["source"][0]["inputs"] = ["s3://large/in/*"]
         run(tmp_path / "1", plain)
     assert fingerprint(str(tmp_path / "parts")) == fingerprint(str(tmp_path / "whole"))
 

@@ -30,12 +30,12 @@ from tests.support.training.layouts import double, shared, staged
 from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model, reference_rows
 from trainer.data.dataset import IGNORED
 from trainer.model.description import ModelConfig
+from trainer.model.loss import Losses
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.parallel.weights import assign
 from trainer.processes.runtime import Process
-from trainer.run.step import token_losses
 from trainer.telemetry.timing import PhaseClock
 
 LAYOUTS = {
@@ -147,27 +147,27 @@ def _step(model: ParallelModel, rows: DeviceRows) -> float:
     count = int((rows.labels_BT != IGNORED).sum())
     of_rank = range(model.dp_rank, num_rows, mesh.dp)
     batch = [rows.map(lambda one, row=row: one[row : row + 1]) for row in of_rank]
+    if not batch:  # more ranks than rows: this one's only fills up
+        filling = rows.map(lambda one: one[:1])
+        batch = [dataclasses.replace(filling, labels_BT=torch.full_like(filling.labels_BT, IGNORED))]
     scale = torch.tensor(model.num_averaged / count, dtype=torch.float64)
     losses: list[Tensor] = []
 
-    def loss_of(micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
-        total = token_losses(logits_BTV, micro.rows.labels_BT).sum()
-        losses.append(total.detach())
-        return total * scale
+    def add(micro: MicroBatch, found: Losses) -> None:
+        losses.append(found.of_tokens_BT.sum())
 
     def share_of(part: DeviceRows) -> MicroBatch:
-        return model.micro_batch(part)
+        return model.micro_batch(part, weights_B1=scale)
 
     if model.pipeline is None:
         for number, part in enumerate(batch):
             with model.synchronise(last=number == len(batch) - 1):
                 micro = share_of(part)
-                logits_BTV = model.forward(micro)
-                with model.computing_loss():
-                    torch.autograd.backward(loss_of(micro, logits_BTV))
+                found = model.forward(micro)
+                add(micro, found)
+                torch.autograd.backward(found.objective)
     else:
-        with model.computing_loss():
-            model.pipeline.step(batch, share_of, loss_of, PhaseClock(model.device))
+        model.pipeline.step(batch, share_of, add, PhaseClock(model.device))
     total = torch.stack(losses).sum() if losses else torch.zeros((), dtype=torch.float64)
     dist.all_reduce(total, group=model.groups.loss)
     return float(total) / count

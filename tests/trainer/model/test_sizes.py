@@ -89,7 +89,7 @@ NOT_COMPUTED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two bases": (
         {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}},
-        "rope_theta is 10000.0, and 500000.0 in rope_parameters",
+        "rope_theta is 10000.0 and 500000.0 for the same rotary positions: expected one value",
     ),
     "two kinds of positions": (
         {"rope_scaling": LLAMA3 | {"type": "llama3"}, "rope_parameters": {"rope_type": "default"}},

@@ -395,6 +395,19 @@ def test_a_planted_fault_is_found(
     assert not agree(run_forked(tmp_path, 2, partial(fault, corpus)), reference)
 
 
+def test_the_first_losses_in_float32_are_the_same_bits_with_data_parallel_and_stages(
+    corpus: str, tmp_path: Path
+) -> None:
+    layouts = {
+        "one": ParallelLayout(mesh=mesh()),
+        "ddp": ParallelLayout(mesh=mesh(dp_replicate=2), zero=0),
+        "shards": ParallelLayout(mesh=mesh(dp_shard=2)),
+        "stages": ParallelLayout(mesh=mesh(pp=2)),  # with one row a micro-batch, the others have two
+    }
+    found = {name: train_over(tmp_path / name, corpus, layout)[0] for name, layout in layouts.items()}
+    assert len({each.losses[0] for each in found.values()}) == 1, found
+
+
 @pytest.mark.parametrize(
     "layout",
     [

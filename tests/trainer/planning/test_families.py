@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.training.plans import plan_of
-from trainer.model.description import ModelConfig
+from trainer.model.description import PIECE, ModelConfig
 from trainer.model.sizes import model_config, model_names
 from trainer.planning.layout import PlannedLayout
-from trainer.planning.memory import kept_logits, layer_activations
+from trainer.planning.memory import layer_activations, loss_bytes
 from trainer.planning.roofline import products
 from trainer.planning.throughput import mean_layer
 
@@ -94,6 +94,7 @@ def test_what_norms_sinks_and_caps_keep_for_backward(tmp_path: Path) -> None:
     }
     for name, (config, num_bytes) in added.items():
         assert kept(config, layout) - before == num_bytes, name
-    assert kept_logits(layout) == 0
-    capped = dataclasses.replace(layout, config=dataclasses.replace(plain, logit_cap=30.0))
-    assert kept_logits(capped) == layout.tokens * plain.vocab_size * 2
+    wide = dataclasses.replace(layout, compute_bytes=4)
+    capped = dataclasses.replace(wide, config=dataclasses.replace(plain, logit_cap=30.0))
+    # The tangents of a piece's logits, of a part of the vocabulary.
+    assert loss_bytes(capped) - loss_bytes(wide) == 4 * PIECE * plain.vocab_size / 8

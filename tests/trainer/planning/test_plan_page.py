@@ -84,7 +84,7 @@ def test_sequences_of_the_8b_are_as_whole_as_the_page_says(length: int, says: st
         recipe_of(f"train.seq_len={length}", "recipes/sizes/8B.toml", searching=True), limit=1
     ).ranked
     assert first.layout.mesh.cp == 1
-    assert first.layout.mesh.tp == (1 if length == 16384 else 2)
+    assert first.layout.mesh.tp == 2
     assert says in PROSE
 
 

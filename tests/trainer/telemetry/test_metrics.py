@@ -200,6 +200,7 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
         step=10,
         attempt=2,
         loss=3.5,
+        z_loss=0.25,
         loss_by_source={"web": math.nan, "books": 3.5},
         tokens_by_source={"web": 7},
         pipeline_idle_share=0.25,

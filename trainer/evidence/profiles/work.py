@@ -19,7 +19,7 @@ SHORT: Final = {
 """The same names as the recipe has them."""
 
 _PRODUCTS: Final = {
-    "aten::mm": 0, "aten::bmm": 0, "aten::_scaled_mm": 0, "aten::addmm": 1, "aten::baddbmm": 1,
+    "aten::mm": 0, "aten::bmm": 0, "aten::_scaled_mm": 0, "aten::addmm": 1, "aten::addmm_": 1, "aten::baddbmm": 1,
 }  # fmt: skip
 """Products of two matrices, by the place of the first of them among the arguments."""
 _ATTENTION: Final = (
@@ -34,7 +34,7 @@ _MOVERS: Final = frozenset(
         "gelu_backward tanh_backward where copy_ fill_ zero_ sum mean linalg_vector_norm _foreach_norm _softmax",
         "_log_softmax _softmax_backward_data _log_softmax_backward_data nll_loss_forward nll_loss_backward cat",
         "_fused_rms_norm _fused_rms_norm_backward native_layer_norm _foreach_mul_ _foreach_add_ _fused_adamw_",
-        "_foreach_copy_ lerp_ addcmul_ addcdiv_ clamp_min clamp_max maximum minimum",
+        "exp_ amax tanh_ _foreach_copy_ lerp_ addcmul_ addcdiv_ clamp_min clamp_max maximum minimum",
     )
     for name in words.split()
 )
