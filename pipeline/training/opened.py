@@ -17,9 +17,9 @@ from lineage.storage.folder import Folder
 from pipeline.inspect.trace.tracing import UNREADABLE
 from pipeline.recipe.load import recipe_of
 from stages.tokens.tokenizer import Tokenizer, load_recorded, load_tokenizer
-from trainer.evidence.certified import outs_read
 from trainer.huggingface.model_card import chosen_checkpoint, is_run, read_card
 from trainer.huggingface.same_tokenizer import TOKENIZER_JSON, recorded_tokenizer
+from trainer.provenance.facts import outs_read
 
 if TYPE_CHECKING:
     import torch

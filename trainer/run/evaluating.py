@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
@@ -23,14 +22,13 @@ from trainer.evaluation.result import EvaluationResult, Seen, result_of
 from trainer.evaluation.scanned import ScannedItems, read_scanned, seen_with
 from trainer.evaluation.scores import nats_of
 from trainer.model.experts import ExpertLayer
-from trainer.model.rows import MicroBatch
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import ParallelModel
 from trainer.processes.heard import by_first_rank
 from trainer.recipe_tables.evaluation import EvalTable
 from trainer.recovery.read_items import read_items
 from trainer.run.parts import Run
-from trainer.run.step import StepContext, token_losses
+from trainer.run.step import StepContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,27 +104,18 @@ def _nats(context: StepContext, evaluation: RunEvaluation, rows_at_once: int) ->
     model, packed = context.model, evaluation.packed
     sums = packed.no_losses(model.device)
     model.when_backward_ends(None)
+    model.when_loss_begins(lambda: None)
     with _without_capacity(model):
         for rows in packed.batches(rows_at_once, model.dp_rank, model.dp_size):
             context.clock.waiting("forward")
             micro = model.micro_batch(rows.map(lambda tensor: tensor.to(model.device)))
-            losses_BT = _losses(model, micro)
-            if losses_BT is not None:
-                add_losses(sums, micro.rows, losses_BT)
+            found = model.evaluate(micro)
+            if found is not None:  # of a pipeline's ranks the last one has losses
+                add_losses(sums, micro.rows, found.of_tokens_BT)
     model.reshard()  # a checkpoint may be the next thing
     context.clock.waiting("all-reduce of evaluation losses")
-    # Of the ranks of a pipeline one knows losses: all hear them.
     dist.all_reduce(sums, group=model.groups.loss)
     return nats_of(evaluation.prepared, packed.by_request(sums, len(evaluation.prepared.requests)))
-
-
-def _losses(model: ParallelModel, micro: MicroBatch) -> Tensor | None:
-    """The loss of each position that this rank has, (B, T); None where another pipeline rank knows it."""
-    logits_BTV = model.evaluate(micro)
-    if logits_BTV is None:
-        return None
-    with model.computing_loss():
-        return token_losses(logits_BTV, micro.rows.labels_BT)
 
 
 @contextmanager
