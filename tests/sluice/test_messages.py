@@ -24,10 +24,10 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "train": ("train", {"--json", "--prepare"}),
     "verify": ("verify", {"--json"}),
     "scan": ("scan", {"--json"}),
-    "export": ("export", {"--json", "--step", "--tokenizer", "--average", "--ema"}),
+    "export": ("export", {"--json", "--step", "--tokenizer", "--average", "--ema", "--check"}),
     "export_checkpoint": (
         "export",
-        {"--json", "--format", "--name", "--source", "--split", "--dtype", "--tokens"}
+        {"--json", "--check", "--format", "--name", "--source", "--split", "--dtype", "--tokens"}
         | {"--file-documents", "--copy", "--address", "--num-cpus"},
     ),
     "tune": ("tune", {"--json", "--gained"}),

@@ -19,7 +19,6 @@ from pipeline.page.views.plan import Certificates, certificates_of
 from pipeline.report.profile import render_profile
 from pipeline.training.profiled import read_profile
 from trainer.evaluation.result import EvaluationResult
-from trainer.evidence.profiles.rank_trace import TraceError
 from trainer.telemetry.metrics_file import METRICS_FILE, metrics_size
 from trainer.telemetry.step_report import StepReport
 from trainer.telemetry.trace_file import FOLDER as TRACES
@@ -165,7 +164,7 @@ def profile_page(output: str) -> str:
     """The page of the run's traces. UnknownError where none can be read."""
     try:
         return render_profile(read_profile(Folder(output)))
-    except (TraceError, *UNREADABLE) as error:
+    except UNREADABLE as error:
         raise UnknownError(str(error)) from error
 
 
