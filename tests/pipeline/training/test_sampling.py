@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from stages.tokens.tokenizer import train_bpe
 from tests.support.outputs.runs import recipe
 from tests.support.outputs.runs import run as run_pipeline
 from tests.support.training.training_runs import Run
+from trainer.attempts import attempts
 
 TEXTS = [
     f"The {name} of the harbour saw {1700 + number} ships. «Où?» 東京の船 {number} 🚢 came in."
@@ -163,6 +166,32 @@ def test_ctrl_c_ends_a_sample_and_leaves_what_was_printed(world: Path) -> None:
     rest, told = process.stdout.read(), process.stderr.read()
     assert process.wait(60) == 130
     assert rest.endswith("\n") and "Traceback" not in told
+
+
+def test_checkpoints_are_sampled_as_they_appear_beside_a_training(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = world / "followed"
+    changes = {"steps": 6, "seq_len": 32, "checkpoint": {"every": 2, "keep": 9}, "record_batches": False}
+    run = Run(data=str(world / "out"), output=output, changes=changes)
+    call = ["sample", str(output), "The", "nets", "--tokenizer", str(world / "own.tiktoken"), "--tokens", "3"]
+    assert main([*call, "--every", "2"]) == 2
+    assert "is not the output of a training run that has begun" in capsys.readouterr().err
+    thread = threading.Thread(target=run.start)
+    thread.start()
+    while not attempts(Folder(str(output))):
+        time.sleep(0.01)
+    assert main([*call, "--every", "2"]) == 0
+    thread.join()
+    lines = [json.loads(line) for line in (output / "samples.jsonl").read_text().splitlines()]
+    asked = [(line["step"], line["prompt"]) for line in lines]
+    assert asked == [(step, prompt) for step in (2, 4, 6) for prompt in ("The", "nets")]
+    capsys.readouterr()
+    (again,) = sampled(capsys, str(output), "nets", *call[4:], "--step", "4")["samples"]
+    assert again["text"] == lines[3]["text"] and len(again["tokens"]) == 3
+    assert main([*call, "--every", "2"]) == 0
+    assert capsys.readouterr().out == "", "what the file has is not made again"
+    assert main([*call, "--every", "2", "--step", "4"]) == main([*call, "--every", "0"]) == 2
 
 
 def test_the_library_samples_too(world: Path) -> None:
