@@ -21,7 +21,7 @@ from tests.support.outputs.runs import recipe, write_recipe
 
 FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "run": ("run", {"--json", "--try"}),
-    "train": ("train", {"--json"}),
+    "train": ("train", {"--json", "--prepare"}),
     "verify": ("verify", {"--json"}),
     "scan": ("scan", {"--json"}),
     "export": ("export", {"--json", "--step", "--tokenizer", "--average", "--ema", "--check"}),
