@@ -19,6 +19,8 @@ import sluice
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from pipeline.export.checkpoint import export_checkpoint
+from pipeline.training.opened import open_text_model
+from pipeline.training.sampling import Asked, Sampling
 from stages.tokens.tokenizer import train_bpe
 from tests.support.outputs.runs import recipe
 from tests.support.outputs.runs import run as run_pipeline
@@ -132,6 +134,20 @@ def test_the_terminal_has_prompt_and_text_piece_by_piece_without_control_charact
     ]
     assert main(["sample", *call]) == 0
     assert capsys.readouterr().out.startswith("The\\x1b[31m")
+
+
+def test_pieces_of_a_text_are_whole_characters_and_make_it(world: Path) -> None:
+    own = str(world / "own.tiktoken")
+    model = open_text_model(trained(world, "debug"), tokenizer=own)
+    num_pieces = 0
+    for seed in range(8):
+        # So hot that characters are cut and never completed.
+        sampling = Sampling(model, "東京", 60, Asked(5.0, 1.0, seed))
+        pieces = list(sampling)
+        num_pieces += len(pieces)
+        assert sampling.result is not None
+        assert "".join(pieces) == sampling.result.text
+    assert num_pieces > 8 * 10
 
 
 @pytest.mark.parametrize(
