@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "explain_file": ("explain", {"--json"}),
     "certify": ("certify", {"--json", "--check", "--against"}),
     "check_certificate": ("certify", {"--json", "--purge", "--to", "--against"}),
-    "sample": ("sample", {"--json"}),
+    "sample": ("sample", {"--json", "--every"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
     "commit": ("commit", {"--json"}),
     "record": ("record", {"--json", "--sql", "--statements-template"}),
