@@ -102,14 +102,14 @@ def test_an_idle_stretch_while_the_batch_is_loaded_is_the_loaders() -> None:
 
 
 def test_the_rank_that_comes_last_is_named_and_clocks_of_hosts_are_set_by_the_ends() -> None:
-    on_time, late = step(0), step(1, late=200)
+    on_time, late = step(0), step(1, late=100)
     late.host_name, late.base = "other", on_time.base + 77_000_000  # 77 ms ahead
     late.phase("data loading", -300, 0)  # its trace begins earlier
     traces = [read_torch_trace(one.as_bytes(), rank) for rank, one in enumerate((on_time, late))]
     first, last = profile(traces).ranks
-    # From 250 until the other came at 450: 100 of these µs are beside no kernel.
-    assert first.waited_for == {1: pytest.approx(100e-6)} and last.waited_for == {}
-    assert first.waiting == pytest.approx(100e-6)
+    # From 250 until the other came at 350: 50 of these µs are beside no kernel.
+    assert first.waited_for == {1: pytest.approx(50e-6)} and last.waited_for == {}
+    assert first.waiting == pytest.approx(50e-6)
 
 
 def test_an_operator_of_a_cpu_computes_but_while_it_waits_for_a_collective() -> None:
