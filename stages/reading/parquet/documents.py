@@ -279,7 +279,8 @@ class _Columns:
 
 
 class _Rows:
-    """The rows of an open file, group by group. `_sizes` are the sizes of batches that are still tried."""
+    """The rows of an open file, group by group. `_sizes` are the sizes of batches that are still tried in a
+    row group."""
 
     def __init__(
         self,
@@ -321,8 +322,6 @@ class _Rows:
         span = self._options.span
         if span is None:
             return range(self._file.num_row_groups)
-        if span.start is not None:
-            self._sizes = _BATCH_ROWS[-int(span.start.state) :]
         begin = span.begin if span.start is None else span.start.position
         first, stop = (bisect_left(self._starts, position) for position in (begin, span.end))
         self._counts.began = self._border(first)
@@ -332,10 +331,10 @@ class _Rows:
         """The border before a row group, or behind the last."""
         starts = self._starts
         position = starts[group] if group < len(starts) else self._options.size or 0
-        return Border(position, str(len(self._sizes)))
+        return Border(position)
 
     def _read_group(self, group: int, numbers: range) -> Iterator[Document | Unreadable]:
-        number = numbers.start
+        number, self._sizes = numbers.start, _BATCH_ROWS
         batches = self._batches(group)
         while number < numbers.stop:
             try:
@@ -348,7 +347,8 @@ class _Rows:
                     )
                     yield self._unreadable(number, numbers.stop, message)
                     return
-                # The rest of the file too: what unfolds once does so again.
+                # The rest of the row group too: what unfolds once does so again. (Of the file, what is read of a
+                # damaged group would depend on the groups before it, which another worker may read.)
                 self._sizes = self._sizes[1:]
                 batches = self._batches(group, skip=number - numbers.start)
                 continue
