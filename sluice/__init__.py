@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
     from sluice.proofs import Proof, commit, prove
     from sluice.purging import AppliedPurge, PlannedPurge, purge
+    from sluice.records import DataRecord, record
     from sluice.running import load_recipe, load_train_recipe, run
     from sluice.sequences import Sequences
     from sluice.steps import Judged, Steps
@@ -78,6 +79,7 @@ __all__ = [
     "CheckpointError",
     "Commitment",
     "DamagedFileError",
+    "DataRecord",
     "Document",
     "Edit",
     "EvaluationResult",
@@ -134,6 +136,7 @@ __all__ = [
     "open_output",
     "prove",
     "purge",
+    "record",
     "run",
     "sample",
     "scan",
@@ -152,6 +155,7 @@ _PLACES = {
     "CheckpointError": "trainer.checkpoint.store",
     "Commitment": "trainer.evidence.commitment.commit",
     "DamagedFileError": "lineage.index.checksums",
+    "DataRecord": "sluice.records",
     "Document": "stages.document",
     "Edit": "stages.document",
     "EvaluationResult": "trainer.evaluation.result",
@@ -208,6 +212,7 @@ _PLACES = {
     "open_output": "sluice.output",
     "prove": "sluice.proofs",
     "purge": "sluice.purging",
+    "record": "sluice.records",
     "run": "sluice.running",
     "sample": "sluice.training",
     "scan": "sluice.corpus",

@@ -29,6 +29,7 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "--doc": "docs", "--url": "urls", "--host": "hosts", "--domain": "domains", "--from": "listed",
         "--forget-export": "forget_exports",
     },
+    "record": {"--run": "runs"},
     "run": {"--from": "from_output"},
     "tune": {"--from": "out", "--examples": "num_examples"},
 }  # fmt: skip

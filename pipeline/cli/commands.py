@@ -11,7 +11,7 @@ from lineage.recipe import expanded_path
 PATHS = frozenset({
     "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
     "tokenizer", "token_file", "runs", "weights", "losses", "timeline", "test_weights", "test_losses", "folder", "csv",
-    "csv_safe", "nsight", "place", "on", "shots_from", "text",
+    "csv_safe", "nsight", "place", "on", "shots_from", "text", "check", "statements",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 
@@ -73,6 +73,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "certify": (
         "pipeline.cli.training.certify",
         "certify that a model holds nothing of the purged documents, or check a certificate",
+    ),
+    "record": (
+        "pipeline.cli.output.record",
+        "fill in the EU's training summary, AB 2013 or Croissant from lineage",
     ),
     "commit": (
         "pipeline.cli.training.commit",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from trainer.evaluation.result import named_scores
 from trainer.telemetry.step_report import StepReport
 
 
@@ -27,6 +28,7 @@ def scalars(report: StepReport) -> dict[str, float]:
     found |= {f"goodput/{name}": value for name, value in report.goodput.items()}
     found |= {f"loss/source/{name}": value for name, value in report.loss_by_source.items()}
     found |= {f"loss/validation/{name}": value for name, value in report.validation_loss.items()}
+    found |= {f"evaluation/{name}": value for name, value in named_scores(report.evaluations)}
     found |= {f"tokens/source/{name}": count for name, count in report.tokens_by_source.items()}
     found |= {f"seconds/{name}": value for name, value in report.phases.items()}
     found |= {f"own_seconds/{name}": value for name, value in report.own.items()}

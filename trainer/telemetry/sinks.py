@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from lineage.storage.errors import naming_path
 from lineage.storage.folder import Folder
 from trainer.data.figures import LoadFigures
+from trainer.evaluation.result import described
 from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.scalars import scalars
 from trainer.telemetry.step_report import Sink, StepReport
@@ -31,6 +32,8 @@ class Terminal:
         for straggler in report.stragglers:
             sys.stderr.write(describe_straggler(straggler) + "\n")
         last = report.step == self._steps - 1
+        for result in report.evaluations:
+            sys.stderr.write(f"step {report.step}/{self._steps}  {described(result)}\n")
         if report.skipped or report.validation_loss or report.step % TERMINAL_EVERY == 0 or last:
             sys.stderr.write(describe(report, self._steps) + "\n")
 

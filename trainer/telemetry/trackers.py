@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -159,7 +160,9 @@ def _open_mlflow(run: TrackedRun) -> tuple[Log, Callable[[], None]]:
         client.log_batch(number, params=some)
 
     def log(step: int, at: float, found: Mapping[str, float]) -> None:
-        metrics = [Metric(key, value, int(1000 * at), step) for key, value in found.items()]
+        # It refuses a batch for one name of other letters.
+        named = {re.sub(r"[^\w\-. :/]", "_", key): value for key, value in found.items()}
+        metrics = [Metric(key, value, int(1000 * at), step) for key, value in named.items()]
         for begin in range(0, len(metrics), 1000):
             client.log_batch(number, metrics=metrics[begin : begin + 1000])
 

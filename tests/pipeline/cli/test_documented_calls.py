@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -32,11 +33,13 @@ from pipeline.cli.main import main
 from pipeline.cli.training import plan
 from pipeline.demo.pages import render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
+from pipeline.record.record import statements_template
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 from tests.support.training.plans import DEEPSEEK_V3
+from tests.support.training.traces import NsightExport
 from trainer.run import measure
 
 DOCUMENTS = (
@@ -204,6 +207,8 @@ class World:
             words.append(self._value(call, before, word))
         if "--forget" in words and "--restart" not in words:
             words.append("--restart")  # the first step of so small a run has read what was purged
+        if call.command == "sample" and call.words[1] != "DIR":
+            words += ["--tokenizer", "crawl/tiny.tiktoken"]  # a run records no place of a tokenizer's file
         if call.action in ("run recipes/crawl.toml", "train recipes/train.toml") and not _goes_back(call):
             # A new output for each call, and a training that takes seconds.
             target = f"out/again-{abs(hash(call.words))}"
@@ -264,6 +269,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"]
     )
     _carry_out(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
+    own = ["--tokenizer", "crawl/tiny.tiktoken"]
+    _carry_out(folder, ["export", "out/first-run", *own, "--to", "exported"])
+    for name in ("A.sqlite", "B.sqlite"):
+        recorded = NsightExport(folder / name)
+        recorded.kernel("gemm", 0, 300, launched=0)
+        recorded.close()
+    record = ["record", "out/crawl", "--format", "eu-summary", "--statements", "stated.toml"]
+    _carry_out(folder, [*record, "--to", "old.json"])
     return World(folder=folder, names=_names_of(page))
 
 
@@ -292,6 +305,7 @@ def _write_recipes(folder: Path) -> None:
         "steps": 12,
         "workers": 1,
         "validation": 0.1,
+        "profile": [2, 3],
         "checkpoint": {"every": 4},
     }
     (folder / "recipes" / "train.toml").write_text(
@@ -306,11 +320,24 @@ def _write_texts(folder: Path, page: dict[str, str]) -> None:
     for name in ("benchmark.jsonl", "target.jsonl"):
         (folder / name).write_text(json.dumps({"text": text}) + "\n")
     (folder / "takedown.csv").write_text(f"doc_id,why\n{page['doc_id']},asked\n")
+    for name, form in (("stated", "eu-summary"), ("california", "ab2013"), ("croissant", "croissant")):
+        _write_statements(folder / f"{name}.toml", form)
     for name in ("note.txt", "article.txt"):
         (folder / name).write_text(text)
     (folder / "texts.jsonl").write_text(json.dumps({"text": text}) + "\n")
     pq.write_table(pa.table({"text": [text]}), folder / "texts.parquet")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
+
+
+def _write_statements(file: Path, form: str) -> None:
+    """Every answer that a record of the world's output asks the provider for."""
+    row = tomllib.loads(statements_template([str(file.parent / "out" / "crawl")], form))
+    row["answers"] = dict.fromkeys(row["answers"], "2026-11-28")
+    for source in row.get("sources", {}).values():
+        source.update(kind="crawled", name="x", link="x", description="x")
+    if "small_provider" in row:
+        row["small_provider"] = "no"
+    file.write_text(tomli_w.dumps(row))
 
 
 def _write_model(folder: Path) -> None:
@@ -341,6 +368,8 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "OUT…": "out/crawl",
         "/data/out": "out/crawl",
         "/data/kept": "out/crawl",
+        "/data/run": "out/first-run",
+        "/data/hf": "exported",
         "/data/out80": "out/crawl",
         "/data/out-2": "out/crawl",
         "/data/texts": "out/crawl",
@@ -360,6 +389,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--warc": f"crawl/{page['warc_file']}",
         "--shard": "web/0",
         "--run": "first-run",
+        "--run RUN_OUTPUT": "out/first-run",
         "--row": "0",
         "--forget-export": "lent",
         "--where duplicate_of = 'ID'": f"doc_id = '{page['doc_id']}'",
@@ -371,8 +401,14 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "trace --step": "1",
         "--step T": "1",
         "--step 10": "10",
+        "sample DIR": "exported",
+        "--check DIR": "exported",
+        "--check hf": "exported",
+        "--step 100": "12",
+        "--step 1000": "12",
         "--step 200": "12",
         "--step 5000": "12",
+        "--to stated.toml": "template.toml",
         "--step 1200": "10",
         "gsm8k.jsonl": "benchmark.jsonl",
         "mmlu.jsonl": "texts.jsonl",

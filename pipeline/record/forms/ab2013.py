@@ -1,0 +1,117 @@
+"""The documentation of training data that California Civil Code, section 3111(a), asks for (Assembly Bill 2013): its
+twelve items."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipeline.record.forms.form import Facts, Field, Form, Section, counted_sources, listed, period
+from pipeline.record.forms.processing import cleaning, languages
+
+
+def _sources(facts: Facts) -> str | None:
+    rows = facts.figures.tables["sources"]
+    named = all(facts.stated.of_source(row["source"], "name") for row in rows)
+    return counted_sources(rows, facts) if named else None
+
+
+def _number(facts: Facts) -> str:
+    value = facts.figures.value
+    lines = [f"{value('documents') or 0:,} documents of {value('tokens') or 0:,} tokens"]
+    if (read := value("read_tokens")) is not None:
+        lines.append(f"{read:,} tokens as training has read them, each as often as it was read")
+    return listed(lines)
+
+
+def _types(facts: Facts) -> str:
+    return f"Texts without labels.\n{languages(facts) or ''}".strip()
+
+
+def _personal(facts: Facts) -> str | None:
+    rows = facts.figures.tables["personal_data"]
+    if not rows:
+        return None
+    return "Of what was found and replaced:\n" + listed([f"{row['kind']}: {row['num']:,}" for row in rows])
+
+
+def _collected(facts: Facts) -> str | None:
+    rows = facts.figures.tables["sources"]
+    found = [f"source {row['source']}: {period(row)}" for row in rows if period(row) is not None]
+    return listed(found) if found and len(found) == len(rows) else None
+
+
+def _item(number: int, label: str, question: str | None = None, **more: object) -> Field:
+    return Field(name=str(number), label=label, question=question, **more)  # type: ignore[arg-type]
+
+
+FORM: Final = Form(
+    name="ab2013",
+    title="Documentation regarding the data used to train a generative artificial intelligence system or service"
+    " (California Civil Code, section 3111)",
+    sections=(
+        Section(
+            title="High-level summary of the datasets used",
+            fields=(
+                Field(name="system", label="System or service", question="its name and version"),
+                _item(1, "(1) The sources or owners of the datasets", lineage=_sources),
+                _item(
+                    2,
+                    "(2) How the datasets further the intended purpose of the system or service",
+                    "what the data is for",
+                ),
+                _item(3, "(3) The number of data points included in the datasets", lineage=_number),
+                _item(4, "(4) The types of data points within the datasets", lineage=_types),
+                _item(
+                    5,
+                    "(5) Whether the datasets include any data protected by copyright, trademark, or patent, or whether"
+                    " the datasets are entirely in the public domain",
+                    "which of the two, and for which sources",
+                ),
+                _item(6, "(6) Whether the datasets were purchased or licensed", "which, or that none was"),
+                _item(
+                    7,
+                    "(7) Whether the datasets include personal information, as defined in subdivision (v) of Section"
+                    " 1798.140",
+                    "yes or no; what was replaced says nothing of what was not found",
+                ),
+                Field(
+                    name="7.found",
+                    label="Personal information that was found and replaced, by kind",
+                    lineage=lambda facts: _personal(facts) or "None.",
+                ),
+                _item(
+                    8,
+                    "(8) Whether the datasets include aggregate consumer information, as defined in subdivision (b) of"
+                    " Section 1798.140",
+                    "yes or no",
+                ),
+                _item(
+                    9,
+                    "(9) Whether there was any cleaning, processing, or other modification to the datasets, including"
+                    " the intended purpose of those efforts",
+                    "what was done before or behind this pipeline",
+                    lineage=cleaning,
+                ),
+                _item(
+                    10,
+                    "(10) The time period during which the data in the datasets were collected, including a notice if"
+                    " the data collection is ongoing",
+                    "the period, where records have no time of capture",
+                    lineage=_collected,
+                ),
+                Field(name="10.ongoing", label="Is the collection ongoing?", question="yes or no"),
+                _item(
+                    11,
+                    "(11) The dates the datasets were first used during the development of the system or service",
+                    "a date for each, or for all",
+                ),
+                _item(
+                    12,
+                    "(12) Whether the system or service used or continuously uses synthetic data generation in its"
+                    " development",
+                    "yes or no; a description of the need for it may be added",
+                ),
+            ),
+        ),
+    ),
+)

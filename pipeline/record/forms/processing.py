@@ -1,0 +1,80 @@
+"""What several forms say of how the data was processed: languages, cleaning by step and purpose, what was removed, and
+which runs have read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pipeline.record.forms.form import Facts, listed
+
+PURPOSES: Final[Mapping[str, str]] = {
+    "url": "addresses on block lists, and records that are too long",
+    "prefilter": "pages in other languages, told by their markup",
+    "parse": "take the main text out of a page; pages without one",
+    "language": "texts in languages that are not wanted",
+    "quality": "texts that are no running prose, by published rules",
+    "classifier": "texts that a classifier scores below or above a threshold",
+    "decontaminate": "texts of benchmarks",
+    "pii": "personal data and secrets",
+    "identity": "records that are there twice",
+    "dedup.url": "further copies of a page",
+    "dedup.exact": "equal texts",
+    "dedup.near": "nearly equal texts",
+    "purged": "documents that were taken out of an earlier corpus",
+}
+"""What each stage removes or does. A step of the user's own has none."""
+_MOST_LANGUAGES: Final = 30
+
+
+def languages(facts: Facts) -> str | None:
+    """The share of each language in the tokens, of the largest."""
+    rows = facts.figures.tables["languages"]
+    total = sum(row["tokens"] for row in rows)
+    if not total:
+        return None
+    weighed = [(row, row["tokens"] / total) for row in rows[:_MOST_LANGUAGES]]
+    lines = [f"{row['language']}: {row['tokens']:,} tokens ({share:.1%})" for row, share in weighed]
+    if len(rows) > _MOST_LANGUAGES:
+        rest = sum(row["tokens"] for row in rows[_MOST_LANGUAGES:])
+        lines.append(f"{len(rows) - _MOST_LANGUAGES} more: {rest:,} tokens")
+    return "By the language that was recognised in each document (ISO 639 codes):\n" + listed(lines)
+
+
+def cleaning(facts: Facts) -> str | None:
+    """Each step: what came in, what it removed and why; personal data by kind; purges."""
+    lines = [
+        f"{row['stage']}: {row['num_rejected']:,} of {row['num_in']:,} documents removed"
+        f" ({PURPOSES.get(row['stage'], 'a step of the user')})"
+        for row in facts.figures.tables["steps"]
+    ]
+    lines += [
+        f"pii: {row['num']:,} × {row['kind']} replaced" for row in facts.figures.tables["personal_data"]
+    ]
+    lines += [
+        f"purge {row['purge_id']} of {row['at']}: {row['num_documents']:,} documents deleted"
+        for row in facts.figures.tables["purges"]
+    ]
+    return listed(lines) if lines else None
+
+
+def removed(facts: Facts) -> str | None:
+    """What address lists and classifiers have removed; None where neither has: lineage tells of no other measure."""
+    lines = [
+        f"{row['rule']}: {row['num']:,} documents removed"
+        for row in facts.figures.tables["rules"]
+        if row["stage"] == "classifier" or row["rule"].startswith("url.block")
+    ]
+    return listed(lines) if lines else None
+
+
+def runs(facts: Facts) -> str:
+    """The checkpoints whose readings are counted, with their roots."""
+    if not facts.runs:
+        return "None: the record is of the data after pre-processing, whatever a training reads of it."
+    return listed([
+        f"{row['checkpoint']} of run {row['run']}"
+        + (f", from whose weights {row['begun_by']} began" if row["begun_by"] else "")
+        + (f"; commitment {row['root']}" if row["root"] else "")
+        for row in facts.runs
+    ])  # fmt: skip
