@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ import zstandard
 
 from benchmarks.support.enlarge import enlarge
 from benchmarks.support.measure import Cost, measure
-from benchmarks.support.texts import extracted, with_new_words
+from benchmarks.support.texts import PLAIN_WORD, english, extracted
 from lineage.magic import GZIP_MAGIC
 from stages.reading.content import Cursor
 from stages.reading.members import open_member
@@ -102,12 +103,20 @@ def _members(folder: Path, crawl: Path, num_bytes: int) -> Iterator[bytes]:
 
 def _row_groups(kind: str, crawl: Path, num_bytes: int) -> Iterator[bytes]:
     """Thousands of rows, as JSON lines or in a zstd frame."""
-    texts = extracted(crawl, "resiliparse", 10_000)
+    texts = english(extracted(crawl, "resiliparse", 10_000))
     num_copies = max(1, round(num_bytes / sum(map(len, texts))))
-    copies = itertools.chain.from_iterable(with_new_words(texts, num_copies))
+    copies = (_mixed(text, copy) for copy in range(num_copies) for text in texts)
     lines = (json.dumps({"text": text}).encode() + b"\n" for text in copies)
     while rows := b"".join(itertools.islice(lines, _ROWS)):
         yield zstandard.ZstdCompressor().compress(rows) if kind == "jsonl.zst" else rows
+
+
+def _mixed(text: str, copy: int) -> str:
+    """The text with its plain words in another order in each copy: no copy is a near-duplicate of another."""
+    words = PLAIN_WORD.findall(text)
+    random.Random(copy).shuffle(words)
+    left = iter(words)
+    return PLAIN_WORD.sub(lambda _: next(left), text)
 
 
 def _write(path: Path, kind: str, records: Iterable[bytes]) -> int:

@@ -41,7 +41,7 @@ from pipeline.phases.record import write_lineage
 from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
-from pipeline.phases.tokenize import check_tokenizer, tokenize_phase, tokenizer_of
+from pipeline.phases.tokenize import check_tokenizer, tokenize_units, tokenizer_of
 from pipeline.plan import GAVE_UP, RunPlan, places_with_credentials, plan_run
 from pipeline.recipe.checks import unread_keys
 from pipeline.recipe.tables import UNIT_KINDS, PipelineRecipe, keeps_facts
@@ -105,7 +105,7 @@ def run(
             groups = make_groups(plan, compared)
             parted, shards = PartedGroups(whole=groups, groups=groups), list[Shard]()
             if not recipe.tokenize.off:
-                tokenize(state, groups, run_input.placed)
+                tokenize(state, groups, read_results, run_input.placed)
                 parted = part_groups(state, groups)
                 shards = shard(state, parted.groups)
             joined = record(state, job, parted, shards, read_results)
@@ -196,9 +196,11 @@ def compare(state: RunState, read_results: Sequence[ReadResult]) -> DedupResult:
     return compared
 
 
-def tokenize(state: RunState, groups: Sequence[Group], placed: PlacedTokens | None) -> list[TokenizeResult]:
+def tokenize(
+    state: RunState, groups: Sequence[Group], read_results: Sequence[ReadResult], placed: PlacedTokens | None
+) -> list[TokenizeResult]:
     """4. What each unit keeps, as tokens."""
-    return run_phase(state, tokenize_phase(state.plan, groups, placed))
+    return tokenize_units(state, groups, read_results, placed)
 
 
 def shard(state: RunState, groups: Sequence[Group]) -> list[Shard]:

@@ -13,7 +13,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.training import certify as certifying
 from pipeline.training.evaluation import evaluate as evaluating
 from pipeline.training.opened import open_text_model
-from pipeline.training.sampling import SampledText, Sampling, device_named
+from pipeline.training.sampling import SampledText, Sampling, decoding_of, device_named
 from pipeline.training.train import train_recipe
 from sluice.messages import in_python
 from sluice.running import load_train_recipe
@@ -272,12 +272,11 @@ def sample(
 
     RecipeError where there is no such model, its tokenizer is not at hand, or the prompt is empty or longer than the
     model's rows, CheckpointError where a file is damaged."""
+    asked = decoding_of(temperature, top_p, seed)
     model = open_text_model(
         run_output, step=step, tokenizer=tokenizer, device=device_named(device), dtype=dtype
     )
-    from trainer.huggingface.generation import Decoding
-
-    sampling = Sampling(model, prompt, tokens, Decoding(temperature=temperature, top_p=top_p, seed=seed))
+    sampling = Sampling(model, prompt, tokens, asked)
     deque(sampling, maxlen=0)
     assert sampling.result is not None
     return sampling.result

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from lineage.recipe import IN_PROCESS, RecipeError, key
+from trainer.recipe_tables.cache import CacheTable
+from trainer.recipe_tables.evaluation import EvalTable
 from trainer.recipe_tables.failures import (
     FaultsTable,
     HealthTable,
@@ -83,20 +85,6 @@ class CheckpointTable:
         "object store; not given: the system's temporary folder. Without room there they are "
         "uploaded directly",
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheTable:
-    """`[train.cache]`: blocks of remote shards on local disk, shared by the ranks of a node."""
-
-    dir: str | None = key(
-        None,
-        is_path=True,
-        help="folder of the block cache; not given: <output>/cache for remote shards (sluice-cache "
-        "in the system's temporary folder if the output is remote too), none for local ones",
-    )
-    max_bytes: int = key(64 << 30, at_least=1, help="maximum size of that folder, partial downloads included")
-    prefetch_blocks: int = key(8, at_least=1, help="blocks in flight ahead of the step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +209,7 @@ class TrainTable:
     health: HealthTable = key(HealthTable())
     resources: ResourcesTable = key(ResourcesTable())
     mixture: tuple[MixtureTable, ...] = key((), help="none: in proportion to tokens")
+    eval: tuple[EvalTable, ...] = key((), help="none: only held-out losses")
 
     def __post_init__(self) -> None:
         for first, last in self.skip:
@@ -235,6 +224,9 @@ class TrainTable:
         steps = [entry.first_step for entry in self.mixture]
         if steps and (steps[0] != 0 or sorted(set(steps)) != steps):
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
+        names = [entry.name for entry in self.eval]
+        if len(set(names)) < len(names):
+            raise RecipeError(f"train.eval: names {names}: expected a name of its own for each", "train.eval")
         if needs := _NEEDS.get(self.dtype):
             raise RecipeError(f'train.dtype = "{self.dtype}": {needs}; expected "float8" or another dtype')
         if self.extend_vocabulary and self.init_from is None:

@@ -11,7 +11,7 @@ from lineage.recipe import expanded_path
 PATHS = frozenset({
     "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
     "tokenizer", "token_file", "runs", "weights", "losses", "timeline", "test_weights", "test_losses", "folder", "csv",
-    "csv_safe", "nsight", "place", "on", "shots_from", "text", "statements",
+    "csv_safe", "nsight", "place", "on", "shots_from", "text", "check", "statements",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 

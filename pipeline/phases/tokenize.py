@@ -2,13 +2,17 @@
 
 work/units/<key>/tokens.bin, run.parquet       a unit's kept documents as tokens, in the order of their keyed hash
 work/units/<key>/run.json                      TokenizeResult
+work/units/<key>/rows-….{bin,parquet,json}     the same of some rows of a unit that has much text
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +23,17 @@ import pyarrow.parquet as pq
 from lineage.index.output_index import INDEX_FILE, NO_TOKENIZER, TokenizerIdentity, part_name
 from lineage.storage.folder import Folder
 from pipeline.phases.groups import Group, unit_verdicts
-from pipeline.phases.phase import Phase, publish_result
+from pipeline.phases.phase import Phase, RunState, UnitOfWork, publish_result, published_results, run_phase
 from pipeline.phases.progress import a_second
-from pipeline.plan import RunPlan, Unit
+from pipeline.plan import Unit
 from pipeline.recipe.tables import PipelineRecipe
-from pipeline.results.rows import publish_table
-from pipeline.results.unit_results import TokenizeResult
+from pipeline.results.rows import publish_table, read_rows
+from pipeline.results.unit_results import ReadResult, TokenizeResult
 from pipeline.units.placed_tokens import EarlierPart, PlacedTokens
 from stages.tokens.shards import Given, write_run
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
+
+Item = TypeVar("Item", bound=UnitOfWork)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,30 +62,83 @@ class UnitOfGroup:
 
     unit: Unit
     verdicts: str
+    rows: tuple[RowsOfUnit, ...] = ()
 
     @property
     def marker(self) -> str:
         return f"{self.unit.folder}/run.json"
 
 
-def tokenize_phase(
-    plan: RunPlan, groups: Sequence[Group], placed: PlacedTokens | None
-) -> Phase[TokenJob, UnitOfGroup, TokenizeResult]:
-    """The tokenizing of all units."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsOfUnit:
+    """The rows [begin, end) of a unit's part, whose texts are more than one worker is to tokenize."""
+
+    of: UnitOfGroup
+    begin: int
+    end: int
+
+    @property
+    def marker(self) -> str:
+        return f"{self._name}.json"
+
+    @property
+    def tokens(self) -> str:
+        """Its tokens, in the order of the keyed hash."""
+        return f"{self._name}.bin"
+
+    @property
+    def run(self) -> str:
+        """Its rows of a run."""
+        return f"{self._name}.parquet"
+
+    @property
+    def _name(self) -> str:
+        return f"{self.of.unit.folder}/rows-{self.begin}-{self.end}"
+
+
+def tokenize_units(
+    run: RunState, groups: Sequence[Group], read_results: Sequence[ReadResult], placed: PlacedTokens | None
+) -> list[TokenizeResult]:
+    """The runs of all units. Those with more text than run.unit_bytes are tokenized some rows at a time before."""
+    job = TokenJob(
+        out=run.out.url,
+        encoding=run.recipe.tokenize.encoding,
+        end_of_text=run.recipe.tokenize.end_of_text,
+        seed=run.recipe.run.seed,
+        placed=placed,
+    )
+    units = [UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units]
+    if placed is None and run.recipe.run.unit_bytes:
+        read = {unit.marker: result for unit, result in zip(run.plan.units, read_results, strict=True)}
+        units = [
+            replace(item, rows=_rows(item, read[item.unit.marker], run.recipe.run.unit_bytes))
+            for item in units
+        ]
+    finished = published_results(run.out, [item for item in units if item.rows], TokenizeResult)
+    rows = [each for item in units for each in item.rows if item.marker not in finished]
+    if rows:
+        run_phase(run, _phase("tokenize large files", tokenize_rows, job, rows))
+    return run_phase(run, _phase("tokenize", tokenize_unit, job, units))
+
+
+def _rows(item: UnitOfGroup, read: ReadResult, unit_bytes: int) -> tuple[RowsOfUnit, ...]:
+    """The rows of a unit's part in so many pieces as its text has `unit_bytes`; none where that is one."""
+    num = min(-(-read.num_chars // unit_bytes), read.part.num_rows)
+    borders = [read.part.num_rows * number // num for number in range(num + 1)] if num > 1 else []
+    return tuple(RowsOfUnit(of=item, begin=begin, end=end) for begin, end in itertools.pairwise(borders))
+
+
+def _phase(
+    name: str, task: Callable[[TokenJob, Item], TokenizeResult], job: TokenJob, units: Sequence[Item]
+) -> Phase[TokenJob, Item, TokenizeResult]:
     return Phase(
-        name="tokenize",
+        name=name,
         operator="tokenize",
         kind="tokenize",
-        task=tokenize_unit,
+        task=task,
         result=TokenizeResult,
-        job=TokenJob(
-            out=plan.out.url,
-            encoding=plan.recipe.tokenize.encoding,
-            end_of_text=plan.recipe.tokenize.end_of_text,
-            seed=plan.recipe.run.seed,
-            placed=placed,
-        ),
-        units=[UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units],
+        job=job,
+        units=units,
         note=_note,
     )
 
@@ -120,44 +179,108 @@ def tokenizer_of(
 
 
 def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
-    """Write a unit's run."""
+    """Write a unit's run, from those of its rows where they are tokenized before."""
+    out, folder = Folder(job.out), item.unit.folder
+    if item.rows:
+        if out.exists(item.marker):  # a try before this one came so far, and may have removed what it read
+            return _result_of(out, item.marker)
+        counted = (_result_of(out, rows.marker).num_chars for rows in item.rows)
+        result = _write(job, _tokenized(out, item.rows), f"{folder}/tokens.bin", f"{folder}/run.parquet")
+        result = publish_result(out, item.marker, replace(result, num_chars=sum(counted)))
+        for rows in item.rows:
+            for name in (rows.marker, rows.tokens, rows.run):
+                out.remove(name)
+        return result
+    kept = _kept(job, item, None)
+    return publish_result(
+        out, item.marker, _write(job, kept, f"{folder}/tokens.bin", f"{folder}/run.parquet")
+    )
+
+
+def tokenize_rows(job: TokenJob, rows: RowsOfUnit) -> TokenizeResult:
+    """Write the run of some rows of a unit."""
+    kept = _kept(job, rows.of, range(rows.begin, rows.end))
+    return publish_result(Folder(job.out), rows.marker, _write(job, kept, rows.tokens, rows.run))
+
+
+class _Kept(NamedTuple):
+    """A document that stays: its row in the part, its text's length in bytes and in characters."""
+
+    part_row: int
+    doc_id: bytes
+    given: str | npt.NDArray[np.uint32]
+    num_bytes: int
+    num_chars: int
+
+
+def _kept(job: TokenJob, item: UnitOfGroup, rows: range | None) -> Iterator[_Kept]:
+    """The documents of a unit's part that stay, or of some rows of it."""
     out, unit = Folder(job.out), item.unit
-    folder = unit.folder
     verdicts = unit_verdicts(out, item.verdicts, unit.file_index)
     dropped = set(verdicts.filter(pc.equal(verdicts["status"], "duplicate"))["part_row"].to_pylist())
-    row_of: dict[bytes, int] = {}
-    num_bytes: dict[int, int] = {}
-    num_chars = 0
-
     placed = None if job.placed is None else EarlierPart(job.placed, unit.source, unit.file_index)
+    with out.open(part_name("documents", unit.source, unit.file_index)) as opened:
+        file = pq.ParquetFile(opened)
+        first, groups = _groups(file, rows)
+        batches = file.iter_batches(batch_size=1024, row_groups=groups, columns=["doc_id", "text"])
+        texts = (
+            row for batch in batches for row in zip(*(column.to_pylist() for column in batch), strict=True)
+        )
+        for part_row, (doc_id, text) in enumerate(texts, first):
+            if part_row not in dropped and (rows is None or part_row in rows):
+                tokens = None if placed is None else placed.tokens(doc_id, text)
+                given = text if tokens is None else tokens
+                yield _Kept(part_row, doc_id, given, len(text.encode()), len(text))
 
-    def kept() -> Iterator[Given]:
+
+def _groups(file: pq.ParquetFile, rows: range | None) -> tuple[int, list[int]]:
+    """The row groups of a file that hold some rows, all by default, and the number of the first row in them."""
+    sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    starts = list(itertools.accumulate(sizes, initial=0))
+    found = [
+        group
+        for group, size in enumerate(sizes)
+        if rows is None or (starts[group] < rows.stop and starts[group] + size > rows.start)
+    ]
+    return starts[found[0]] if found else 0, found
+
+
+def _tokenized(out: Folder, parts: Sequence[RowsOfUnit]) -> Iterator[_Kept]:
+    """The documents of runs."""
+    for rows in parts:
+        run = read_rows(out, rows.run)
+        tokens = np.frombuffer(out.read(rows.tokens), np.uint32)
+        at = 0
+        columns = ("part_row", "doc_id", "num_tokens", "num_bytes")
+        for part_row, doc_id, num_tokens, num_bytes in zip(
+            *(run[name].to_pylist() for name in columns), strict=True
+        ):
+            yield _Kept(part_row, doc_id, tokens[at : at + num_tokens], num_bytes, 0)
+            at += num_tokens
+
+
+def _write(job: TokenJob, kept: Iterable[_Kept], tokens_name: str, run_name: str) -> TokenizeResult:
+    """Write documents as a run: their tokens, and its rows."""
+    out, row_of, num_bytes, num_chars = Folder(job.out), dict[bytes, int](), dict[int, int](), 0
+
+    def given() -> Iterator[Given]:
         nonlocal num_chars
-        with out.open(part_name("documents", unit.source, unit.file_index)) as file:
-            batches = pq.ParquetFile(file).iter_batches(batch_size=1024, columns=["doc_id", "text"])
-            texts = (
-                row
-                for batch in batches
-                for row in zip(*(column.to_pylist() for column in batch), strict=True)
-            )
-            for part_row, (doc_id, text) in enumerate(texts):
-                if part_row not in dropped:
-                    assert doc_id not in row_of, "the identity stage leaves one document of each id"
-                    row_of[doc_id] = part_row
-                    num_chars += len(text)
-                    num_bytes[part_row] = len(text.encode())
-                    tokens = None if placed is None else placed.tokens(doc_id, text)
-                    yield doc_id, text if tokens is None else tokens
+        for each in kept:
+            assert each.doc_id not in row_of, "the identity stage leaves one document of each id"
+            row_of[each.doc_id] = each.part_row
+            num_bytes[each.part_row] = each.num_bytes
+            num_chars += each.num_chars
+            yield each.doc_id, each.given
 
-    with out.writing(f"{folder}/tokens.bin") as tokens:
-        run = write_run(kept(), job, job.seed, tokens)
+    with out.writing(tokens_name) as tokens:
+        run = write_run(given(), job, job.seed, tokens)
     in_order = [row_of[doc_id] for doc_id in run["doc_id"].to_pylist()]
     run = run.append_column("part_row", pa.array(in_order, pa.int64()))
     sizes = pa.array([num_bytes[row] for row in in_order], pa.int64())
-    publish_table(out, f"{folder}/run.parquet", run.append_column("num_bytes", sizes))
-    result = TokenizeResult(
-        num_documents=run.num_rows,
-        num_tokens=int(pc.sum(run["num_tokens"]).as_py() or 0),
-        num_chars=num_chars,
-    )
-    return publish_result(out, item.marker, result)
+    publish_table(out, run_name, run.append_column("num_bytes", sizes))
+    num_tokens = int(pc.sum(run["num_tokens"]).as_py() or 0)
+    return TokenizeResult(num_documents=run.num_rows, num_tokens=num_tokens, num_chars=num_chars)
+
+
+def _result_of(out: Folder, marker: str) -> TokenizeResult:
+    return TokenizeResult.from_json(json.loads(out.read(marker)))

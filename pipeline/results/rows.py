@@ -31,9 +31,11 @@ class RowWriter:
     """A context: `add` rows as mappings of column to value (absent is null). Row groups end after 4,096 rows,
     8 MiB of text or 64 MiB of other fields, whichever comes first: a function of the rows alone.
 
-    After the block `num_rows` and `hash` (BLAKE3-128 in hex) say what was published."""
+    After the block `num_rows` and `hash` (BLAKE3-128 in hex) say what was published. A file that `is_passing` is
+    read once and then removed, so that it is compressed but lightly."""
 
-    def __init__(self, folder: Folder, name: str, schema: pa.Schema) -> None:
+    def __init__(self, folder: Folder, name: str, schema: pa.Schema, *, is_passing: bool = False) -> None:
+        self._is_passing = is_passing
         self.name, self.num_rows, self.hash = name, 0, ""
         self._folder, self._schema = folder, schema
         self._rows: list[Mapping[str, Any]] = []
@@ -46,8 +48,8 @@ class RowWriter:
             self._writer = pq.ParquetWriter(
                 pa.PythonFile(self._sink, "w"),
                 self._schema,
-                compression="zstd",
-                compression_level=3,
+                compression="lz4" if self._is_passing else "zstd",
+                compression_level=None if self._is_passing else 3,
                 write_page_index=True,
                 write_page_checksum=True,
             )

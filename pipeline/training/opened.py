@@ -4,6 +4,8 @@ begins here."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,12 @@ from tokenizers import Tokenizer as HfTokenizer
 from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from pipeline.inspect.trace.tracing import UNREADABLE
+from pipeline.recipe.load import recipe_of
 from stages.tokens.tokenizer import Tokenizer, load_recorded, load_tokenizer
 from trainer.huggingface.model_card import chosen_checkpoint, is_run, read_card
 from trainer.huggingface.same_tokenizer import TOKENIZER_JSON, recorded_tokenizer
+from trainer.provenance.facts import outs_read
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +55,7 @@ def open_text_model(
     dtype: Dtype | None = None,
 ) -> TextModel:
     """A model as of `trainer.huggingface.opened.open_model`, and its tokenizer: the one in the file `tokenizer`,
-    or the one that the run or the folder names. RecipeError also where the tokenizer is not at hand, or is
+    or the one that the run, its data or the folder names. RecipeError also where the tokenizer is not at hand, or is
     another than the recorded one."""
     folder = Folder(place)
     # All that is wrong with the call is told before torch is imported.
@@ -66,11 +71,11 @@ def open_text_model(
 
 
 def _tokenizer_of(folder: Folder, named: TokenizerIdentity | None, given: str | None) -> ModelTokenizer:
-    has_file = not is_run(folder) and folder.exists(TOKENIZER_JSON)
+    file = None if is_run(folder) or not folder.exists(TOKENIZER_JSON) else folder.at(TOKENIZER_JSON)
     if named is None:
-        return _of_folder(folder, given or (folder.at(TOKENIZER_JSON) if has_file else None))
+        return _of_folder(folder, given or file)
     tokenizer = None
-    for encoding in [given] if given else [*([folder.at(TOKENIZER_JSON)] if has_file else []), named.name]:
+    for encoding in [given] if given else [*([] if file is None else [file]), named.name, *_of_data(folder)]:
         try:
             tokenizer = tokenizer or load_recorded(encoding, hash_=named.hash, eot_id=named.eot_id)
         except RecipeError:
@@ -83,6 +88,13 @@ def _tokenizer_of(folder: Folder, named: TokenizerIdentity | None, given: str | 
             else f"{folder.url}: its tokenizer {named.name} is not here: --tokenizer says where its file lies"
         )
     return ModelTokenizer(tokenizer=tokenizer, prefix_id=tokenizer.eot_id)
+
+
+def _of_data(folder: Folder) -> Iterator[str]:
+    """What the recipes of the outputs that a run read name as their tokenizer, where these can be read."""
+    for out in outs_read(folder) if is_run(folder) else ():
+        with suppress(*UNREADABLE):
+            yield recipe_of(Folder(out)).tokenize.encoding
 
 
 def _of_folder(folder: Folder, file: str | None) -> ModelTokenizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from lineage.recipe import RecipeError
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from pipeline.training.opened import ModelTokenizer, TextModel
     from stages.tokens.tokenizer import Tokenizer
-    from trainer.huggingface.generation import Decoding
 
 Ended = Literal["end of text", "tokens", "context"]
 _CUT: Final = "�"
@@ -31,6 +30,23 @@ class SampledText:
     ended: Ended
 
 
+class Asked(NamedTuple):
+    """How tokens are chosen, as `trainer.huggingface.generation.Decoding` has it."""
+
+    temperature: float
+    top_p: float
+    seed: int
+
+
+def decoding_of(temperature: float, top_p: float, seed: int) -> Asked:
+    """The choice of tokens, checked before torch is imported. RecipeError where it is none."""
+    if not 0 <= temperature < float("inf"):
+        raise RecipeError(f"--temperature {temperature}: expected 0 (the likeliest token) or more")
+    if not 0 < top_p <= 1:
+        raise RecipeError(f"--top-p {top_p}: expected a share above 0, at most 1")
+    return Asked(temperature, top_p, seed)
+
+
 @dataclass(slots=True)
 class Sampling:
     """A sample that is being made: iterate over its pieces of text, then read `result`."""
@@ -38,17 +54,18 @@ class Sampling:
     model: TextModel
     prompt: str
     num_tokens: int
-    decoding: Decoding
+    asked: Asked
     result: SampledText | None = None
 
     def __iter__(self) -> Iterator[str]:
         """The text behind the prompt, piece by piece; a piece ends with a whole character."""
-        from trainer.huggingface.generation import generate
+        from trainer.huggingface.generation import Decoding, generate
 
         tokenizer, text = self.model.text.tokenizer, ""
         found: list[int] = []
         prompt = prompt_ids(self.model.text, self.prompt)
-        tokens = generate(self.model.opened, prompt, self.decoding, tokenizer.tokens().keys())
+        decoding = Decoding(*self.asked)
+        tokens = generate(self.model.opened, prompt, decoding, tokenizer.tokens().keys())
         ended: Ended = "context"
         for token in islice(tokens, self.num_tokens):
             if token == tokenizer.eot_id:

@@ -1,5 +1,5 @@
 """`sluice train`, read from top to bottom: what is wrong with the recipe, what the call asks of a run that has
-begun, the steps, the certificate of a replay."""
+begun, what it is evaluated on, the steps, the certificate of a replay."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
 from pipeline.inspect.first_tokenizer import compare_file
+from pipeline.phases.progress import ProgressReporter
+from pipeline.training.evaluation.of_run import prepare_evaluations
 from pipeline.training.workers import check_workers
 from trainer.evidence.commitment.commit import commit_ended
 from trainer.options import TrainRecipe
 from trainer.recovery.call import prepare_replay
 from trainer.recovery.options import ReplayOptions
-from trainer.run.preflight import check_recipe, finished
+from trainer.run.preflight import check_recipe, check_run, finished
 from trainer.run.result import TrainingResult
 
 Say = Callable[[str], None]
@@ -53,12 +55,25 @@ def train_recipe(
     result = None
     if asked.trains:
         train = _train_here if recipe.ray.in_process else _train_on_ray
-        result = finished(recipe) or train(recipe, say, shows_progress=shows_progress)
+        result = finished(recipe)
+        if result is None:
+            prepare_evaluations(recipe, ProgressReporter(quiet=not shows_progress), say)
+            result = train(recipe, say, shows_progress=shows_progress)
     ended = asked.is_done if result is None else result.finished
     if ended and recipe.train.commit:
         say(commit_ended(Folder(recipe.train.output)))
     certificate = _certified(recipe, asked.purges) if asked.purges and ended else None
     return TrainedCall(result=result, purges=asked.purges, certificate=certificate)
+
+
+def prepare_run(recipe: TrainRecipe, say: Say) -> None:
+    """What torchrun's processes cannot do themselves: the evaluations of `[[train.eval]]` as tokens in the run's
+    output, and the scan of its data for them. Errors as of `check_run` and `prepare_evaluations`."""
+    for line in check_run(recipe, compare_file):
+        say(line)
+    prepare_evaluations(recipe, ProgressReporter(), say)
+    if not recipe.train.eval:
+        say("there is no [[train.eval]]: nothing is to be prepared")
 
 
 def _train_here(recipe: TrainRecipe, say: Say, *, shows_progress: bool) -> TrainingResult:

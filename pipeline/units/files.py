@@ -82,7 +82,7 @@ class UnitWriter:
         options, unit, folder = self._options, self._unit, self._unit.folder
 
         def rows(name: str, schema: Any) -> RowWriter:
-            return opened.enter_context(RowWriter(out, name, schema))
+            return opened.enter_context(RowWriter(out, name, schema, is_passing=unit.span is not None))
 
         self._part = rows(unit.part_file, tables.with_added(tables.PART, options.added))
         self._documents = rows(

@@ -25,7 +25,11 @@ class ParsedTextsWriter:
 
     def __init__(self, out: Folder, unit: Unit, *, is_on: bool) -> None:
         self._out = out
-        self._rows = RowWriter(out, unit.texts_file, tables.PARSED_TEXTS) if is_on else None
+        self._rows = (
+            RowWriter(out, unit.texts_file, tables.PARSED_TEXTS, is_passing=unit.span is not None)
+            if is_on
+            else None
+        )
 
     def __enter__(self) -> ParsedTextsWriter:
         if self._rows is not None:

@@ -21,13 +21,13 @@ from tests.support.outputs.runs import recipe, write_recipe
 
 FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "run": ("run", {"--json", "--try"}),
-    "train": ("train", {"--json"}),
+    "train": ("train", {"--json", "--prepare"}),
     "verify": ("verify", {"--json"}),
     "scan": ("scan", {"--json"}),
-    "export": ("export", {"--json", "--step", "--tokenizer", "--average", "--ema"}),
+    "export": ("export", {"--json", "--step", "--tokenizer", "--average", "--ema", "--check"}),
     "export_checkpoint": (
         "export",
-        {"--json", "--format", "--name", "--source", "--split", "--dtype", "--tokens"}
+        {"--json", "--check", "--format", "--name", "--source", "--split", "--dtype", "--tokens"}
         | {"--file-documents", "--copy", "--address", "--num-cpus"},
     ),
     "tune": ("tune", {"--json", "--gained"}),
@@ -35,12 +35,12 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "explain_file": ("explain", {"--json"}),
     "certify": ("certify", {"--json", "--check", "--against"}),
     "check_certificate": ("certify", {"--json", "--purge", "--to", "--against"}),
-    "sample": ("sample", {"--json"}),
+    "sample": ("sample", {"--json", "--every"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
     "commit": ("commit", {"--json"}),
     "record": ("record", {"--json", "--sql", "--statements-template"}),
     "prove": ("prove", {"--json"}),
-    "evaluate": ("eval", {"--json", "--no-scan"}),
+    "evaluate": ("eval", {"--json", "--no-scan", "--to"}),
     "purge": ("purge", {"--json", "--apply", "--reason", "--by", "--forget-export", "--csv", "--csv-safe"}),
 }
 """The command that each function is, and the options of it that the function has not."""

@@ -3,7 +3,7 @@ rest. No torch here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,19 @@ def result_of(
         last_clean_checkpoint=None if seen is None else seen.last_clean_checkpoint,
         unknown=tuple(unknown) if seen is None else seen.unknown,
     )
+
+
+def named_scores(results: Iterable[EvaluationResult]) -> Iterator[tuple[str, float]]:
+    """Each score of some results by its name, such as `arc/accuracy`, and `arc/clean/accuracy` of the items that were
+    not read; the number of those that were."""
+    for result in results:
+        parts: list[tuple[str, EvaluationResult | Score | None]] = [("", result), ("clean/", result.clean)]
+        for part, score_ in parts:
+            for name in ("bits_per_byte", "accuracy", "accuracy_norm"):
+                if score_ is not None and (value := getattr(score_, name)) is not None:
+                    yield f"{result.name}/{part}{name}", value
+        if result.seen is not None:
+            yield f"{result.name}/seen_items", float(len(result.seen))
 
 
 def described(result: EvaluationResult) -> str:

@@ -32,7 +32,7 @@ from trainer.ordering.geometry import num_validated
 from trainer.processes.heard import from_rank
 from trainer.provenance.account import Account
 from trainer.provenance.batches import BatchRecorder, RecordedStep, recorded, unrecorded_steps
-from trainer.provenance.facts import sweep_fact
+from trainer.provenance.facts import Fact, sweep_fact
 from trainer.provenance.reached import AttemptProgress
 
 T = TypeVar("T")
@@ -256,6 +256,11 @@ class Feed:
                 self.take(changed)
             if self._account is not None:
                 self._account.content_changed(step, changed)
+
+    def facts_at(self, step: int, skipped_steps: Sequence[int]) -> list[Fact]:
+        """The facts on the run with the steps below `step` done; of the rank that keeps the account."""
+        assert self._account is not None, "only that rank is asked"
+        return self._account.facts_at(step, skipped_steps)
 
     def counted(self) -> list[float]:
         """What loading has cost this rank up to now, as numbers that add up over ranks (see

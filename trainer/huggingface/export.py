@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.state import OPTIMIZER, WEIGHTS, held_tensors
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.exported import ExportRecord, record_exported
-from trainer.huggingface.model_card import averaged_checkpoints, read_card
+from trainer.huggingface.model_card import ModelCard, averaged_checkpoints, read_card
 from trainer.huggingface.weights import Export, export_weights
 from trainer.provenance.facts import owner_of
 
@@ -52,16 +52,8 @@ def export_run(
         "ema": ema,
         "tokenizer": dataclasses.asdict(card.tokenizer),
     }
-    export = Export(
-        config=card.config,
-        seq_len=card.seq_len,
-        end_of_text=card.tokenizer.eot_id,
-        dtype=getattr(torch, card.dtype),
-        more_files=tokenizer_files or {},
-        made_from=made,
-        kind=kind,
-        averaged_with=[folder.folder(each.name) for each in entries[:-1]],
-    )
+    export = export_of(card, entries, ema=ema)
+    export = dataclasses.replace(export, more_files=tokenizer_files or {}, made_from=made)
     record_exported(
         output,
         ExportRecord(
@@ -74,3 +66,17 @@ def export_run(
     )
     export_weights(folder.folder(entry.name), target, export)
     return entry
+
+
+def export_of(card: ModelCard, entries: Sequence[Checkpoint], *, ema: bool) -> Export:
+    """What is exported of these checkpoints, the last of them the chosen one, without the files beside it."""
+    folder = Folder(card.checkpoints)
+    return Export(
+        config=card.config,
+        seq_len=card.seq_len,
+        end_of_text=card.tokenizer.eot_id,
+        dtype=getattr(torch, card.dtype),
+        more_files={},
+        kind=f"{OPTIMIZER}ema." if ema else WEIGHTS,
+        averaged_with=[folder.folder(each.name) for each in entries[:-1]],
+    )

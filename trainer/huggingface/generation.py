@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -15,8 +14,7 @@ from trainer.model.cache import KeyValueCache
 from trainer.model.rows import DeviceRows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoding:
+class Decoding(NamedTuple):
     """How the next token is chosen: the likeliest where `temperature` is 0; else one drawn from the softmax of
     logits / temperature, among the likeliest tokens that together have `top_p` of it (Holtzman et al.,
     1904.09751). Equal seeds draw equal tokens on one machine."""
@@ -24,12 +22,6 @@ class Decoding:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise RecipeError(f"--temperature {self.temperature}: expected 0 (the likeliest token) or more")
-        if not 0 < self.top_p <= 1:
-            raise RecipeError(f"--top-p {self.top_p}: expected a share above 0, at most 1")
 
 
 def generate(

@@ -45,6 +45,7 @@ from trainer.model.transformer import initial_weight
 from trainer.optim.owners import local_part
 from trainer.parallel.weights import assign
 
+GENERATION: Final = "generation_config.json"
 _FILE_BYTES: Final = 4 << 30
 
 
@@ -77,14 +78,11 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
             f"the model has {experts.num_shared} shared experts, and transformers' {architecture} has none: it"
             " cannot be exported; its checkpoint can be trained on with train.init_from"
         )
-    parts = stored_parts(config)
     for each in (checkpoint, *export.averaged_with):
         check_files(each)
-        _refuse_biases(each, parts, architecture)
-    every = held_tensors(checkpoint)
-    held = {name: _entry(every, name, export.kind) for name in parts}
-    sizes = {name: entry.size for name, (_, entry) in held.items()}
-    files = list(_files(parts, sizes, export.dtype.itemsize, file_bytes))
+        _refuse_biases(each, stored_parts(config), architecture)
+    held = held_by(checkpoint, export)
+    files = list(files_of(held, export, file_bytes))
     folder = Folder(str(target))
     folder.remove("config.json")  # of an earlier export: the folder is not complete from here on
     for name in folder.names():
@@ -93,8 +91,7 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     where: dict[str, str] = {}
     for number, names in enumerate(files):
         file = SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
-        state = _mean((checkpoint, *export.averaged_with), {name: held[name] for name in names})
-        tensors = _as_stored(state, parts, export.dtype)
+        tensors = exported_tensors(checkpoint, export, {name: held[name] for name in names})
         with folder.writing(file) as unpublished:
             mode = os.stat(unpublished.name).st_mode
             try:
@@ -113,13 +110,42 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     for name, content in export.more_files.items():
         folder.publish(name, content)
     _publish_json(folder, MADE_FROM, {**export.made_from, "weights": weights_hash(stretch_hashes(folder))})
+    _publish_json(folder, GENERATION, generation_config(export))
+    _publish_json(folder, "config.json", described(export))
+
+
+def described(export: Export) -> dict[str, Any]:
+    """The config.json of an export."""
     dtype = str(export.dtype).removeprefix("torch.")
-    described = to_hugging_face(
-        export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype
-    )
+    return to_hugging_face(export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype)
+
+
+def generation_config(export: Export) -> dict[str, Any]:
+    """The generation_config.json of an export."""
     ends = {"bos_token_id": export.end_of_text, "eos_token_id": export.end_of_text}
-    _publish_json(folder, "generation_config.json", {"_from_model_config": True, **ends})
-    _publish_json(folder, "config.json", described)
+    return {"_from_model_config": True, **ends}
+
+
+Held = Mapping[str, tuple[str, TensorStorageMetadata]]
+"""Of each tensor of a model its key and its entry in a checkpoint."""
+
+
+def held_by(checkpoint: Folder, export: Export) -> Held:
+    """The tensors of the model that are exported."""
+    every = held_tensors(checkpoint)
+    return {name: _entry(every, name, export.kind) for name in stored_parts(export.config)}
+
+
+def files_of(held: Held, export: Export, file_bytes: int = _FILE_BYTES) -> Iterator[Sequence[str]]:
+    """The names of the tensors of each file."""
+    sizes = {name: entry.size for name, (_, entry) in held.items()}
+    return _files(stored_parts(export.config), sizes, export.dtype.itemsize, file_bytes)
+
+
+def exported_tensors(checkpoint: Folder, export: Export, held: Held) -> dict[str, Tensor]:
+    """Some tensors of a checkpoint, or their mean over several, as they are stored in the folder."""
+    state = _mean((checkpoint, *export.averaged_with), held)
+    return _as_stored(state, stored_parts(export.config), export.dtype)
 
 
 def _entry(
@@ -130,9 +156,7 @@ def _entry(
     return key, every[key]
 
 
-def _mean(
-    checkpoints: Sequence[Folder], held: Mapping[str, tuple[str, TensorStorageMetadata]]
-) -> dict[str, Tensor]:
+def _mean(checkpoints: Sequence[Folder], held: Held) -> dict[str, Tensor]:
     """The mean of tensors over checkpoints, by name, in their dtype."""
     total: dict[str, Tensor] = {}
     for checkpoint in checkpoints:

@@ -146,6 +146,7 @@ class Ablation:
             compile=train.compile and self.model.experts is None,
             optimizer=optimizer,
             eval_every=0,
+            eval=(),
             validation_tokens=self.most_validated,
             profile=None,
             checkpoint=CheckpointTable(every=max(self.steps // 4, 1), keep=1),

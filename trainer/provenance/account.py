@@ -16,7 +16,16 @@ from lineage.storage.folder import Folder
 from trainer.attempts import Attempt, FencedOutError, check_fence
 from trainer.data.corpus import Corpus
 from trainer.order import OrderPlan
-from trainer.provenance.facts import FactLog, SegmentFact, StartFact, SweepFact, check_name, commit, run_fact
+from trainer.provenance.facts import (
+    Fact,
+    FactLog,
+    SegmentFact,
+    StartFact,
+    SweepFact,
+    check_name,
+    commit,
+    run_fact,
+)
 from trainer.provenance.reached import AttemptProgress, further_stretches, reached
 from trainer.provenance.setup import read_setup
 
@@ -74,6 +83,10 @@ class Account:
             if before is not None:
                 before.result()
             self._committing = self._worker.submit(commit, self._log, self._changes[-1][1].outputs)
+
+    def facts_at(self, step: int, skipped: Sequence[int]) -> list[Fact]:
+        """The facts as they would stand with the steps below `step` done, of which `skipped` were not applied."""
+        return [*(fact for _, fact in self._log.facts()), *self._stretches(step, skipped)]
 
     def close(self) -> None:
         """Wait until the stores have what was written down, or could not take it; raises what a commit

@@ -209,6 +209,14 @@ def absolute_places(recipe: TrainRecipe) -> TrainRecipe:
             model=place(table.model) if table.model.endswith(".json") else table.model,
             init_from=None if table.init_from is None else place(table.init_from),
             checkpoint=dataclasses.replace(table.checkpoint, path=None if path is None else place(path)),
+            eval=tuple(
+                dataclasses.replace(
+                    entry,
+                    files=tuple(place(file) for file in entry.files),
+                    shots_from=None if entry.shots_from is None else place(entry.shots_from),
+                )
+                for entry in table.eval
+            ),
         ),
     )
 

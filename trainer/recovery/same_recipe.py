@@ -27,7 +27,7 @@ _DECIDING: Final = (
 """The keys of [train] that decide what a step computes; the others are the seed's and the layout's."""
 _WATCHING: Final = ("watchdog_seconds",)
 """Of [train.faults]: what decides nothing."""
-_MEASURED_WITH: Final = ("data", "dtype", "float8", "eval_every", "validation_tokens")
+_MEASURED_WITH: Final = ("data", "dtype", "float8", "eval_every", "validation_tokens", "eval")
 """Further keys of [train] that a run which goes on tells of: others may hold that its losses are comparable."""
 _OF_THE_RATE: Final = ("lr", "warmup_steps", "schedule", "decay", "decay_share", "min_lr_ratio")
 _VISIBLE: Final = 0.01

@@ -39,6 +39,7 @@ from trainer.recorder.recorder import Recorder, RecorderOptions
 from trainer.recovery.faults import SpikeWindow
 from trainer.recovery.repeated import skip_counter
 from trainer.recovery.repeats import SkipCounter
+from trainer.run.evaluating import open_evaluations
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined
 from trainer.run.parts import (
@@ -133,6 +134,7 @@ def assemble(
             profiler=profiler,
             recorder=recorder,
             watchdog=watchdog,
+            evaluations=open_evaluations(recipe, feed.dataset.corpus.tokenizer.hash, groups.control),
         ),
         saving=Saving(
             saver=saver, fence=Fence(output, attempt), config=config, cadence=_auto_cadence(recipe, goodput)

@@ -31,6 +31,7 @@ from trainer.telemetry.step_report import Sink
 from trainer.telemetry.timing import StepTiming
 
 if TYPE_CHECKING:
+    from trainer.run.evaluating import RunEvaluation
     from trainer.run.hooks import Hooks
 
 
@@ -98,6 +99,7 @@ class Stepping:
     profiler: Profiler
     recorder: Recorder
     watchdog: ProgressWatcher
+    evaluations: Sequence[RunEvaluation] = ()
 
     @property
     def model(self) -> ParallelModel:

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trainer.data.figures import LoadFigures, load_figures
+from trainer.evaluation.result import EvaluationResult
 from trainer.model.description import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.mesh import ParallelModel
@@ -160,9 +161,11 @@ class StepReporter:
         self.health = ()
         return ReadOutcome(report=report, stop=figures.stop)
 
-    def listed(self, step: int, validation: dict[str, float]) -> StepReport:
-        """The report of a batch that the recipe leaves out; `validation`: losses, where evaluated after
-        it."""
+    def listed(
+        self, step: int, validation: dict[str, float], evaluations: tuple[EvaluationResult, ...] = ()
+    ) -> StepReport:
+        """The report of a batch that the recipe leaves out; `validation`, `evaluations`: what was evaluated
+        after it."""
         size = self._table.global_batch
         return StepReport(
             step=step,
@@ -172,6 +175,7 @@ class StepReporter:
             first_sequence=step * size,
             last_sequence=(step + 1) * size - 1,
             validation_loss=validation,
+            evaluations=evaluations,
         )
 
     def _over_ranks(

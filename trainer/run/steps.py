@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from lineage.ids import content_hash
+from trainer.evaluation.result import EvaluationResult
 from trainer.recovery.repeated import documents_of
 from trainer.run.assemble import note_health
+from trainer.run.evaluating import evaluate_due
 from trainer.run.parts import Run
 from trainer.run.saving import after_save, note_losses, save_if_due
 from trainer.run.step import evaluate, train_step
@@ -38,7 +41,8 @@ def run_steps(run: Run) -> None:
 def end_step(run: Run, report: StepReport) -> None:
     """The end of the step that `report` is of, which is in the weights of all already: evaluation, report,
     count. Collective."""
-    _publish(run, dataclasses.replace(report, validation_loss=_validate(run, report.step)))
+    found = _evaluate(run, report.step)
+    _publish(run, dataclasses.replace(report, validation_loss=found.validation, evaluations=found.results))
     if report.skipped is None:
         run.progress.loss = report.loss
     _note_skip(run, report.step, report.skipped)
@@ -63,14 +67,14 @@ def _run_step(run: Run) -> None:
     else:
         seed_step(run.recipe.seed, step, stepping.model.dp_rank)
         progress.pending.append(train_step(stepping.context, step, partial(save_if_due, run)))
-    validation = _validate(run, step)
+    found = _evaluate(run, step)
     saved = progress.last_saved == step + 1
     # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
-    at_rest = bool(validation) or saved or not _computes_behind(stepping.model.device)
+    at_rest = bool(found.validation or found.results) or saved or not _computes_behind(stepping.model.device)
     if listed:
-        _publish(run, run.reporting.reporter.listed(step, validation))
+        _publish(run, run.reporting.reporter.listed(step, found.validation, found.results))
     else:
-        _report_pending(run, keep=0 if at_rest else 1, validation=validation)
+        _report_pending(run, keep=0 if at_rest else 1, evaluated=found)
     if saved:
         after_save(run)
 
@@ -89,6 +93,25 @@ def _pass_over(run: Run, step: int) -> None:
     save_if_due(run, step + 1, None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evaluated:
+    """What was evaluated after a step: the loss on each source's held-out sequences, and the results of
+    `[[train.eval]]`; empty where nothing is due."""
+
+    validation: dict[str, float]
+    results: tuple[EvaluationResult, ...]
+
+
+def _evaluate(run: Run, step: int) -> _Evaluated:
+    """What is due after `step`. Collective."""
+    clock = run.stepping.context.clock
+    begin = clock.now()
+    found = _Evaluated(validation=_validate(run, step), results=evaluate_due(run, step))
+    if run.progress.pending and (found.validation or found.results):
+        run.progress.pending[-1][1].evaluated(begin, clock.now())
+    return found
+
+
 def _validate(run: Run, step: int) -> dict[str, float]:
     """The loss on each source's held-out sequences where it is due after `step`; empty elsewhere."""
     table, context, feed = run.recipe.train, run.stepping.context, run.stepping.feed
@@ -96,22 +119,22 @@ def _validate(run: Run, step: int) -> dict[str, float]:
     due = (step + 1) % table.eval_every == 0 if table.eval_every else False
     if table.validation == 0 or not (due or last):
         return {}
-    begin = context.clock.now()
     sums, counts = evaluate(context, feed.validation())
-    if run.progress.pending:
-        run.progress.pending[-1][1].evaluated(begin, context.clock.now())
     pairs = zip(feed.sources, sums.tolist(), counts.tolist(), strict=True)
     return {name: total / count for name, total, count in pairs if count}
 
 
-def _report_pending(run: Run, keep: int, validation: dict[str, float] | None = None) -> None:
+def _report_pending(run: Run, keep: int, evaluated: _Evaluated | None = None) -> None:
     """Read the figures of all steps but the last `keep`, write them to the sinks, count skips."""
     progress, goodput = run.progress, run.reporting.goodput
     while len(progress.pending) > keep:
         outcome, timing = progress.pending[0]
         last = len(progress.pending) == 1
-        read = run.reporting.reporter.report(outcome, timing, validation if last else None)
+        validation = None if evaluated is None or not last else evaluated.validation
+        read = run.reporting.reporter.report(outcome, timing, validation)
         report = read.report
+        if evaluated is not None and last:
+            report = dataclasses.replace(report, evaluations=evaluated.results)
         progress.stop = progress.stop or read.stop
         progress.stall = report.phases["checkpoint"]
         if run.saving.cadence is not None:

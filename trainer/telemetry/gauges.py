@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainer.data.figures import LoadFigures
+from trainer.evaluation.result import named_scores
 from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
 
 _LOADING: Final = tuple(each.name for each in dataclasses.fields(LoadFigures))
@@ -22,6 +23,10 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "source_loss": ("loss of the last step by source", ("source",)),
     "source_tokens": ("counted labels of the last step by source", ("source",)),
     "validation_loss": ("loss on held-out sequences by source", ("source",)),
+    "evaluation": (
+        "score of an evaluation (train.eval), on all items or on those that were not read: bits a byte, accuracy",
+        ("score",),
+    ),
     "gradient_norm": ("gradient norm before clipping", ()),
     "lr": ("learning rate", ()),
     "tokens_per_second": ("of all ranks together", ()),
@@ -101,6 +106,8 @@ def _values(report: StepReport) -> Iterator[Value]:
         yield Value(name="source_tokens", value=float(num_tokens), labels={"source": source})
     for source, loss in report.validation_loss.items():
         yield Value(name="validation_loss", value=loss, labels={"source": source})
+    for score, found in named_scores(report.evaluations):
+        yield Value(name="evaluation", value=found, labels={"score": score})
     for phase, seconds in report.phases.items():
         yield Value(name="phase_seconds", value=seconds, labels={"phase": phase})
     for phase, seconds in report.own.items():

@@ -30,7 +30,7 @@ PARTS: Final[Mapping[Part, str]] = {
     "steps": "steps that count, without their waiting for data and their checkpoints",
     "data wait": "these steps' waiting for data",
     "checkpoint stall": "what checkpoints stopped these steps for, and the wait for the last one at an attempt's end",
-    "evaluation": "held-out losses",
+    "evaluation": "held-out losses and scores",
     "start": "from an attempt's start to its first step, where the attempt before ended in order",
     "lost work": "steps done again later or skipped, and what was begun of a step when an attempt failed",
     "recovery": "from the start of an attempt to its first step, where the attempt before it failed",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lineage.storage.errors import naming_path
 from lineage.storage.folder import Folder
 from trainer.data.figures import LoadFigures
+from trainer.evaluation.result import described, named_scores
 from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.step_report import Sink, StepReport
 from trainer.telemetry.stragglers import Straggler
@@ -31,6 +32,8 @@ class Terminal:
         for straggler in report.stragglers:
             sys.stderr.write(describe_straggler(straggler) + "\n")
         last = report.step == self._steps - 1
+        for result in report.evaluations:
+            sys.stderr.write(f"step {report.step}/{self._steps}  {described(result)}\n")
         if report.skipped or report.validation_loss or report.step % TERMINAL_EVERY == 0 or last:
             sys.stderr.write(describe(report, self._steps) + "\n")
 
@@ -153,6 +156,7 @@ class TensorBoard:
         scalars |= {f"goodput/{name}": value for name, value in report.goodput.items()}
         scalars |= {f"loss/source/{name}": value for name, value in report.loss_by_source.items()}
         scalars |= {f"loss/validation/{name}": value for name, value in report.validation_loss.items()}
+        scalars |= {f"evaluation/{name}": value for name, value in named_scores(report.evaluations)}
         scalars |= {f"tokens/source/{name}": count for name, count in report.tokens_by_source.items()}
         scalars |= {f"seconds/{name}": value for name, value in report.phases.items()}
         scalars |= {f"own_seconds/{name}": value for name, value in report.own.items()}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from trainer.data.figures import LoadFigures
+from trainer.evaluation.result import EvaluationResult
 from trainer.telemetry.stragglers import Straggler
 from trainer.telemetry.symptoms import Symptom
 
@@ -62,9 +63,9 @@ class StepReport:
     parallel rank over the mean. `checkpoint_age_seconds`: since this start published a checkpoint, or began.
     `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients, before clipping. `at`:
     when its last phase was over, or on a GPU was asked for, seconds since the epoch. `evaluation_seconds`: of
-    the held-out losses after it. `goodput`: seconds of each part of the run's wall time until then, all
-    attempts together, where ranks are compared. `health`: what was found of the machines since the report
-    before."""
+    the held-out losses and `evaluations` after it. `goodput`: seconds of each part of the run's wall time until
+    then, all attempts together, where ranks are compared. `health`: what was found of the machines since the
+    report before."""
 
     step: int
     attempt: int
@@ -97,6 +98,7 @@ class StepReport:
     max_memory_bytes: int = 0
     at: float | None = None
     evaluation_seconds: float = 0.0
+    evaluations: tuple[EvaluationResult, ...] = ()
     goodput: Mapping[str, float] = field(default_factory=dict)
     health: tuple[Symptom, ...] = ()
 
@@ -170,6 +172,8 @@ class StepReport:
             row["at"] = round(self.at, 6)
         if self.evaluation_seconds:
             row["evaluation_seconds"] = self.evaluation_seconds
+        if self.evaluations:
+            row["evaluations"] = [result.to_json() for result in self.evaluations]
         if self.health:
             row["health"] = [dataclasses.asdict(symptom) for symptom in self.health]
         if self.goodput:
@@ -213,6 +217,7 @@ class StepReport:
             max_memory_bytes=row.get("max_memory_bytes", 0),
             at=row.get("at"),
             evaluation_seconds=row.get("evaluation_seconds", 0.0),
+            evaluations=tuple(EvaluationResult.from_json(result) for result in row.get("evaluations", ())),
             goodput=row.get("goodput", {}),
             health=tuple(Symptom(**symptom) for symptom in row.get("health", ())),
         )

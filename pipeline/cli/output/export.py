@@ -17,9 +17,14 @@ sluice export RUN_OUTPUT --step 200 --to DIR
 sluice export RUN_OUTPUT --average 5 --to DIR    the mean of the last five checkpoints
 sluice export RUN_OUTPUT --ema --to DIR       the moving average that train.optimizer.ema keeps
 sluice export RUN_OUTPUT --tokenizer my.tiktoken --to DIR
+sluice export --check DIR                     reads such a folder back and compares it with its run
 
 A run records only the name and hash of a tokenizer file: --tokenizer gives the file itself. Without it the
-export has weights only."""
+export has weights only.
+
+--check compares every tensor with the checkpoint bit for bit, config.json, generation_config.json, the recorded
+hash and the tokenizer's ids, a line each; exit code 1 if one differs. RUN_OUTPUT says where the run lies now, if
+it was moved."""
 
 from __future__ import annotations
 
@@ -58,11 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from pipeline.export.request import DTYPES
 
     parser.add_argument(
-        "out", metavar="OUT|RUN_OUTPUT", help="the output of a data run, or of a training run"
+        "out", nargs="?", metavar="OUT|RUN_OUTPUT", help="the output of a data run, or of a training run"
     )
     parser.add_argument(
         "--to",
-        required=True,
         metavar="DIR",
         help="the folder to write; for a corpus also s3://, gs://, az://",
     )
@@ -121,14 +125,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the moving average of the weights (train.optimizer.ema) instead of the weights",
     )
     checkpoint.add_argument("--tokenizer", metavar="FILE", help="the tokenizer file of the training data")
+    checkpoint.add_argument(
+        "--check", metavar="DIR", help="read an exported folder back and compare it, instead of writing one"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.check is not None:
+        _refuse(options, ("to", *_OF_CORPORA, *_OF_CHECKPOINTS), f"--check {options.check} writes nothing")
+        return _check(Folder(options.check), options)
+    if options.out is None or options.to is None:
+        raise RecipeError(
+            "expected an output and --to DIR, the folder to write; or --check DIR, one to compare"
+        )
     output = Folder(options.out)
     if options.format is not None or output.exists(INDEX_FILE):
         return _export_corpus(output, options)
     _refuse(options, _OF_CORPORA, f"{options.out} is no output of a data run (it has no {INDEX_FILE})")
     return _export_checkpoint(output, options)
+
+
+def _check(folder: Folder, options: argparse.Namespace) -> int:
+    from pipeline.export.read_back import check_export
+
+    parts = list(check_export(folder, options.out))
+    holds = not any(part.why for part in parts)
+    if options.json:
+        rows = [{"part": part.what, "holds": not part.why, "why": part.why or None} for part in parts]
+        print_json({"folder": folder.url, "holds": holds, "parts": rows})
+    else:
+        for part in parts:
+            print(
+                visible(
+                    f"{'DIFFERS' if part.why else 'equal':7}  {part.what}{': ' if part.why else ''}{part.why}"
+                )
+            )
+    return 0 if holds else 1
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:

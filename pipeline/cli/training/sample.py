@@ -9,6 +9,12 @@ likeliest token is taken each time, so equal calls give equal texts; with it, eq
 the token that ends documents, after --tokens, or at the end of the model's context (train.seq_len, or
 max_position_embeddings). Ctrl-C ends it; what was printed stays.
 
+  sluice sample RUN_OUTPUT --every 1000 "The river rose until" "Once"
+
+With --every N the command runs beside a training: each checkpoint at a multiple of N steps is sampled as it appears,
+printed, and added to RUN_OUTPUT/samples.jsonl, until the run ends. The training does not wait for it, in any layout;
+--device cpu leaves it the GPUs. What the file has already is not made again.
+
 RUN_OUTPUT needs no export: its newest checkpoint is read, or that of --step. Many prompts or users: export
 the checkpoint and serve it, `sluice export RUN_OUTPUT --to DIR`, then `vllm serve DIR`."""
 
@@ -16,12 +22,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import deque
 from dataclasses import asdict
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json, count
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible_lines
+from trainer.attempts import attempts
+
+if TYPE_CHECKING:
+    from pipeline.training.sampling import Asked, SampledText
+    from trainer.huggingface.opened import OpenedModel
 
 _INTERRUPTED = 130
 
@@ -34,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("prompts", metavar="PROMPT", nargs="+", help="the text to continue")
     parser.add_argument("--step", type=count, metavar="T", help="the checkpoint of T steps (the newest)")
+    parser.add_argument(
+        "--every",
+        type=count,
+        metavar="N",
+        help="each checkpoint at a multiple of N steps, while the run trains",
+    )
     parser.add_argument("--tokens", type=count, default=128, metavar="N", help="tokens at most (128)")
     parser.add_argument(
         "--temperature", type=float, default=0.0, metavar="X",
@@ -55,43 +76,75 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from pipeline.training.sampling import decoding_of
+
+    asked = decoding_of(options.temperature, options.top_p, options.seed)
+    try:
+        if options.every is not None:
+            return _follow(options, asked)
+        opened, found = _sampled(options, options.step, asked)
+    except KeyboardInterrupt:
+        _write("\n")
+        return _INTERRUPTED
+    if options.json:
+        step = None if opened.checkpoint is None else opened.checkpoint.step
+        print_json({"place": opened.place, "step": step, "samples": list(map(asdict, found))})
+    return 0
+
+
+def _sampled(
+    options: argparse.Namespace, step: int | None, asked: Asked
+) -> tuple[OpenedModel, list[SampledText]]:
+    """The texts of all prompts, which are printed as they come."""
     from pipeline.training.opened import open_text_model
     from pipeline.training.sampling import Sampling, device_named
 
     model = open_text_model(
         options.run_output,
-        step=options.step,
+        step=step,
         tokenizer=options.tokenizer,
         device=device_named(options.device),
         dtype=options.dtype,
     )
-    from trainer.huggingface.generation import Decoding
-
-    decoding = Decoding(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
     found = []
-    try:
-        for prompt in options.prompts:
-            sampling = Sampling(model, prompt, options.tokens, decoding)
-            if not options.json:
-                _write(prompt)
-            for piece in sampling:
-                if not options.json:
-                    _write(piece)
-            if not options.json:
-                _write("\n")
-            assert sampling.result is not None
-            found.append(asdict(sampling.result))
-    except RecipeError:
+    for prompt in options.prompts:
+        sampling = Sampling(model, prompt, options.tokens, asked)
+        pieces = iter(sampling)
+        first = next(pieces, "")  # a prompt that is refused is not printed
         if not options.json:
+            _write(prompt)
+            for piece in chain((first,), pieces):
+                _write(piece)
             _write("\n")
-        raise
-    except KeyboardInterrupt:
-        _write("\n")
-        return _INTERRUPTED
-    if options.json:
-        opened = model.opened
-        step = None if opened.checkpoint is None else opened.checkpoint.step
-        print_json({"place": opened.place, "step": step, "samples": found})
+        deque(pieces, maxlen=0)
+        assert sampling.result is not None
+        found.append(sampling.result)
+    return model.opened, found
+
+
+def _follow(options: argparse.Namespace, asked: Asked) -> int:
+    from pipeline.training.followed import SampleLine, SamplesFile, followed
+
+    for name in ("step", "json"):
+        if getattr(options, name):
+            raise RecipeError(f"--{name}: with --every each checkpoint is sampled into a file; leave one out")
+    if options.every == 0:
+        raise RecipeError("--every 0: expected a number of steps, 1 or more")
+    output = Folder(options.run_output)
+    if not attempts(output):
+        raise RecipeError(f"--every: {options.run_output} is not the output of a training run that has begun")
+    file = SamplesFile(output)
+    for checkpoint in followed(output, options.every):
+        if file.has(checkpoint, options.prompts, asked):
+            continue
+        _write(f"step {checkpoint.step}\n")
+        _, found = _sampled(options, checkpoint.step, asked)
+        file.add([
+            SampleLine(
+                checkpoint.step, checkpoint.attempt, each.prompt, each.text, each.ended, len(each.tokens), *asked
+            )
+            for each in found
+        ])  # fmt: skip
     return 0
 
 

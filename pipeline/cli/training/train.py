@@ -19,7 +19,8 @@ With [train.recovery] mode = "in_place" and spares = 1 or more, a lost process c
 keep their state, and a spare takes the lost place (docs/training.md).
 
 Without Ray: --set ray.address=none trains with one worker in this process; a run that recovers in place
-starts its own workers. For N workers: `torchrun --nproc-per-node N -m trainer recipes/train.toml`."""
+starts its own workers. For N workers: `torchrun --nproc-per-node N -m trainer recipes/train.toml`; if the
+recipe has [[train.eval]], `sluice train RECIPE --prepare` comes first, here it is part of the call."""
 
 from __future__ import annotations
 
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "training data, model and training options")
     add_replay(parser)
+    parser.add_argument(
+        "--prepare",
+        action="store_true",
+        help="only tokenize the files of [[train.eval]] and scan the data for them, for torchrun",
+    )
     add_json(parser)
 
 
@@ -50,12 +56,17 @@ def run(options: argparse.Namespace) -> int:
     stacks_to_stderr()
     from lineage.recipe import load_recipe
     from pipeline.phases.progress import ProgressReporter
-    from pipeline.training.train import train_recipe
+    from pipeline.training.train import prepare_run, train_recipe
     from trainer.options import TrainRecipe
 
     reporter = ProgressReporter()
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
     reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
+    if options.prepare:
+        prepare_run(recipe, reporter.say)
+        if options.json:
+            print_json({"prepared": [table.name for table in recipe.train.eval]})
+        return 0
     ended = train_recipe(recipe, read_replay(options), reporter.say, file=options.recipe)
     result = ended.result
     if options.json:

@@ -18,7 +18,7 @@ from pipeline.inspect.trace.tracing import UNREADABLE, ExposedRun, known_checkpo
 from pipeline.page.views.plan import Certificates, certificates_of
 from pipeline.report.profile import render_profile
 from pipeline.training.profiled import read_profile
-from trainer.evidence.profiles.rank_trace import TraceError
+from trainer.evaluation.result import EvaluationResult
 from trainer.telemetry.metrics_file import METRICS_FILE, metrics_size
 from trainer.telemetry.step_report import StepReport
 from trainer.telemetry.trace_file import FOLDER as TRACES
@@ -28,6 +28,7 @@ _PIECE: Final = 8 << 20
 _MOST_BYTES: Final = 256 << 20
 """Of metrics.jsonl that is read: longer ones are read from their end."""
 _MOST_SKIPPED: Final = 200
+_MOST_EVALUATIONS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,8 @@ class Metrics:
     """A run's reports as curves of at most MOST_POINTS steps: of `steps` the loss, learning rate, gradient
     norm and seconds (None where there is none), and the tokens of each source; the last attempt's where a
     step was done twice, and none that a later attempt went back before. `sources` are over all steps that
-    count, applied ones; `num_read` reports were read; `is_cut`: only the end of the file was."""
+    count, applied ones; `evaluations` stand the newest first; `num_read` reports were read; `is_cut`: only the
+    end of the file was."""
 
     steps: tuple[int, ...]
     loss: tuple[float | None, ...]
@@ -53,6 +55,7 @@ class Metrics:
     seconds: tuple[float | None, ...]
     tokens: dict[str, tuple[int, ...]]
     sources: tuple[SourceShare, ...]
+    evaluations: tuple[EvaluationResult, ...]
     num_read: int
     is_cut: bool
 
@@ -141,6 +144,9 @@ def metrics_of(output: str) -> Metrics:
             for share in sources[:8]
         },
         sources=sources,
+        evaluations=tuple(result for step in reversed(steps) for result in reports[step].evaluations)[
+            :_MOST_EVALUATIONS
+        ],
         num_read=num_read,
         is_cut=is_cut,
     )
@@ -158,7 +164,7 @@ def profile_page(output: str) -> str:
     """The page of the run's traces. UnknownError where none can be read."""
     try:
         return render_profile(read_profile(Folder(output)))
-    except (TraceError, *UNREADABLE) as error:
+    except UNREADABLE as error:
         raise UnknownError(str(error)) from error
 
 
@@ -173,6 +179,7 @@ def _thin(report: StepReport) -> StepReport:
         lr=report.lr,
         seconds=report.seconds,
         skipped=report.skipped,
+        evaluations=report.evaluations,
     )
 
 

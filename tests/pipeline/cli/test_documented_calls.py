@@ -39,6 +39,7 @@ from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 from tests.support.training.plans import DEEPSEEK_V3
+from tests.support.training.traces import NsightExport
 from trainer.run import measure
 
 DOCUMENTS = (
@@ -206,6 +207,8 @@ class World:
             words.append(self._value(call, before, word))
         if "--forget" in words and "--restart" not in words:
             words.append("--restart")  # the first step of so small a run has read what was purged
+        if call.command == "sample" and call.words[1] != "DIR":
+            words += ["--tokenizer", "crawl/tiny.tiktoken"]  # a run records no place of a tokenizer's file
         if call.action in ("run recipes/crawl.toml", "train recipes/train.toml") and not _goes_back(call):
             # A new output for each call, and a training that takes seconds.
             target = f"out/again-{abs(hash(call.words))}"
@@ -266,6 +269,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"]
     )
     _carry_out(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
+    own = ["--tokenizer", "crawl/tiny.tiktoken"]
+    _carry_out(folder, ["export", "out/first-run", *own, "--to", "exported"])
+    for name in ("A.sqlite", "B.sqlite"):
+        recorded = NsightExport(folder / name)
+        recorded.kernel("gemm", 0, 300, launched=0)
+        recorded.close()
     record = ["record", "out/crawl", "--format", "eu-summary", "--statements", "stated.toml"]
     _carry_out(folder, [*record, "--to", "old.json"])
     return World(folder=folder, names=_names_of(page))
@@ -296,6 +305,7 @@ def _write_recipes(folder: Path) -> None:
         "steps": 12,
         "workers": 1,
         "validation": 0.1,
+        "profile": [2, 3],
         "checkpoint": {"every": 4},
     }
     (folder / "recipes" / "train.toml").write_text(
@@ -358,6 +368,8 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "OUT…": "out/crawl",
         "/data/out": "out/crawl",
         "/data/kept": "out/crawl",
+        "/data/run": "out/first-run",
+        "/data/hf": "exported",
         "/data/out80": "out/crawl",
         "/data/out-2": "out/crawl",
         "/data/texts": "out/crawl",
@@ -389,6 +401,11 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "trace --step": "1",
         "--step T": "1",
         "--step 10": "10",
+        "sample DIR": "exported",
+        "--check DIR": "exported",
+        "--check hf": "exported",
+        "--step 100": "12",
+        "--step 1000": "12",
         "--step 200": "12",
         "--step 5000": "12",
         "--to stated.toml": "template.toml",

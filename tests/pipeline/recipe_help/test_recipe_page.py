@@ -73,6 +73,7 @@ def test_a_key_has_help_and_the_default_that_a_recipe_gets(key: RecipeKey) -> No
         "train.data",
         "train.mixture",
         "train.optimizer.group",
+        "train.eval",
     ):
         return
     text = LEAST[key.recipe] + ("[mix]\n" if key.name.startswith("mix.") else "")

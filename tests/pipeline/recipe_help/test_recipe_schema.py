@@ -59,6 +59,7 @@ def with_value(kind: Kind, key: RecipeKey, value: Any) -> tuple[dict[str, Any], 
     }
     needed |= {"train.data": {"out": "o"}, "train.mixture": {"weights": {"web": 1.0}}}
     needed |= {"train.optimizer.group": {"match": "norm", "lr_factor": 0.5}}
+    needed |= {"train.eval": {"name": "arc", "files": ["arc.jsonl"]}}
     *tables, own = key.name.split(".")
     for number, each in enumerate(tables):
         name = ".".join(tables[: number + 1])

@@ -50,11 +50,16 @@ def test_an_export_opens_with_the_tokenizer_in_it(folder: Path) -> None:
     assert (found.prefix_id, found.begins) == (found.tokenizer.eot_id, ())
 
 
-def test_a_run_opens_with_the_tokenizer_that_is_named(folder: Path) -> None:
-    """A run records only the name of a tokenizer file."""
-    with pytest.raises(RecipeError, match=r"its tokenizer own\.tiktoken is not here: --tokenizer says"):
-        open_text_model(str(folder / "run"))
-    found = open_text_model(str(folder / "run"), tokenizer=str(folder / "own.tiktoken"))
+def test_a_run_opens_with_the_tokenizer_of_its_data_or_the_one_that_is_named(folder: Path) -> None:
+    """A run records only the name of a tokenizer file; the recipe of its data has the path."""
+    assert open_text_model(str(folder / "run")).text.tokenizer.hash
+    (folder / "out").rename(folder / "gone")
+    try:
+        with pytest.raises(RecipeError, match=r"its tokenizer own\.tiktoken is not here: --tokenizer says"):
+            open_text_model(str(folder / "run"))
+        found = open_text_model(str(folder / "run"), tokenizer=str(folder / "own.tiktoken"))
+    finally:
+        (folder / "gone").rename(folder / "out")
     assert found.opened.checkpoint is not None
     assert found.text.tokenizer.decode(found.text.tokenizer.encode("boats")) == "boats"
     (folder / "other.tiktoken").write_bytes(train_bpe(TEXTS, 270))

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ import sluice
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from pipeline.export.checkpoint import export_checkpoint
+from pipeline.training.opened import open_text_model
+from pipeline.training.sampling import Asked, Sampling
 from stages.tokens.tokenizer import train_bpe
 from tests.support.outputs.runs import recipe
 from tests.support.outputs.runs import run as run_pipeline
 from tests.support.training.training_runs import Run
+from trainer.attempts import attempts
 
 TEXTS = [
     f"The {name} of the harbour saw {1700 + number} ships. «Où?» 東京の船 {number} 🚢 came in."
@@ -131,6 +136,20 @@ def test_the_terminal_has_prompt_and_text_piece_by_piece_without_control_charact
     assert capsys.readouterr().out.startswith("The\\x1b[31m")
 
 
+def test_pieces_of_a_text_are_whole_characters_and_make_it(world: Path) -> None:
+    own = str(world / "own.tiktoken")
+    model = open_text_model(trained(world, "debug"), tokenizer=own)
+    num_pieces = 0
+    for seed in range(8):
+        # So hot that characters are cut and never completed.
+        sampling = Sampling(model, "東京", 60, Asked(5.0, 1.0, seed))
+        pieces = list(sampling)
+        num_pieces += len(pieces)
+        assert sampling.result is not None
+        assert "".join(pieces) == sampling.result.text
+    assert num_pieces > 8 * 10
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -163,6 +182,32 @@ def test_ctrl_c_ends_a_sample_and_leaves_what_was_printed(world: Path) -> None:
     rest, told = process.stdout.read(), process.stderr.read()
     assert process.wait(60) == 130
     assert rest.endswith("\n") and "Traceback" not in told
+
+
+def test_checkpoints_are_sampled_as_they_appear_beside_a_training(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = world / "followed"
+    changes = {"steps": 6, "seq_len": 32, "checkpoint": {"every": 2, "keep": 9}, "record_batches": False}
+    run = Run(data=str(world / "out"), output=output, changes=changes)
+    call = ["sample", str(output), "The", "nets", "--tokenizer", str(world / "own.tiktoken"), "--tokens", "3"]
+    assert main([*call, "--every", "2"]) == 2
+    assert "is not the output of a training run that has begun" in capsys.readouterr().err
+    thread = threading.Thread(target=run.start)
+    thread.start()
+    while not attempts(Folder(str(output))):
+        time.sleep(0.01)
+    assert main([*call, "--every", "2"]) == 0
+    thread.join()
+    lines = [json.loads(line) for line in (output / "samples.jsonl").read_text().splitlines()]
+    asked = [(line["step"], line["prompt"]) for line in lines]
+    assert asked == [(step, prompt) for step in (2, 4, 6) for prompt in ("The", "nets")]
+    capsys.readouterr()
+    (again,) = sampled(capsys, str(output), "nets", *call[4:], "--step", "4")["samples"]
+    assert again["text"] == lines[3]["text"] and len(again["tokens"]) == 3
+    assert main([*call, "--every", "2"]) == 0
+    assert capsys.readouterr().out == "", "what the file has is not made again"
+    assert main([*call, "--every", "2", "--step", "4"]) == main([*call, "--every", "0"]) == 2
 
 
 def test_the_library_samples_too(world: Path) -> None:

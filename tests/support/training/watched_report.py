@@ -14,6 +14,8 @@ import time
 import ray
 
 from trainer.data.figures import LoadFigures
+from trainer.evaluation.result import EvaluationResult, SeenItem
+from trainer.evaluation.scores import Score
 from trainer.launch import RayMetrics
 from trainer.telemetry.goodput import PARTS
 from trainer.telemetry.phases import PHASES
@@ -57,6 +59,21 @@ def report() -> StepReport:
         loading=LoadFigures(**{one.name: next(numbers) for one in dataclasses.fields(LoadFigures)}),
         checkpoint_age_seconds=33.0,
         validation_loss={"web": 2.75},
+        evaluations=(
+            EvaluationResult(
+                name="arc",
+                step=41,
+                num_items=10,
+                bits_per_byte=0.875,
+                accuracy=0.5,
+                accuracy_norm=0.25,
+                clean=Score(num_items=9, bits_per_byte=0.75, accuracy=0.375, accuracy_norm=0.125),
+                seen=(SeenItem(item=3, first_step=7, readings=2),),
+                num_too_short=0,
+                last_clean_checkpoint=0,
+                unknown=(),
+            ),
+        ),
         max_memory_bytes=1 << 30,
         goodput={part: 10.0 + place for place, part in enumerate(PARTS)},
         health=(Symptom(rank=1, kind="sign", text="1 uncorrected memory error of mc0"),),

@@ -25,8 +25,9 @@ from trainer.data.dataset import IGNORED, Dataset, Slice
 from trainer.data.disks import disk_of
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.feed.loading import cache_folder, make_order, node_of, open_feed, slice_of
-from trainer.options import CacheTable, MixtureTable, OrderTable, TrainRecipe, TrainRunTable, TrainTable
+from trainer.options import MixtureTable, OrderTable, TrainRecipe, TrainRunTable, TrainTable
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.cache import CacheTable
 from trainer.recipe_tables.parallelism import ParallelTable
 
 SHARDS = {"web": [made_up_tokens(20_000, 1), made_up_tokens(3_000, 2)]}

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from lineage.storage.folder import Folder, StorageError
+from tests.support.training import watched_report
 from trainer.data.figures import ReadFigures, load_figures
 from trainer.model.sizes import model_config
 from trainer.optim.learning_rate import learning_rate
@@ -216,6 +217,7 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
         checkpoint_age_seconds=60.0,
         loading=load_figures(LOADING.counted(1000), 1),
         validation_loss={"web": 3.0},
+        evaluations=watched_report.report().evaluations,
         goodput={"steps": 3.0, "lost work": 1.0},
     )
     told = list(values(report))
@@ -229,6 +231,12 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
         (pytest.approx(1.5), {"rank": "3", "node": "n7", "phase": "forward"}),
         (1.0, {"rank": "3", "node": "n7", "phase": "loss"}),
     ]
+    scores = {value.labels["score"]: value.value for value in told if value.name == "evaluation"}
+    assert (scores["arc/accuracy"], scores["arc/clean/accuracy"], scores["arc/seen_items"]) == (
+        0.5,
+        0.375,
+        1.0,
+    )
     (dropped,) = [value for value in told if value.name == "expert_dropped"]
     assert (dropped.value, dropped.labels) == (0.25, {})
 

@@ -102,13 +102,31 @@ def test_an_idle_stretch_while_the_batch_is_loaded_is_the_loaders() -> None:
 
 
 def test_the_rank_that_comes_last_is_named_and_clocks_of_hosts_are_set_by_the_ends() -> None:
-    on_time, late = step(0), step(1, late=200)
+    on_time, late = step(0), step(1, late=100)
     late.host_name, late.base = "other", on_time.base + 77_000_000  # 77 ms ahead
+    late.phase("data loading", -300, 0)  # its trace begins earlier
     traces = [read_torch_trace(one.as_bytes(), rank) for rank, one in enumerate((on_time, late))]
     first, last = profile(traces).ranks
-    # From 250 until the other came at 450: 100 of these µs are beside no kernel.
-    assert first.waited_for == {1: pytest.approx(100e-6)} and last.waited_for == {}
-    assert first.waiting == pytest.approx(100e-6)
+    # From 250 until the other came at 350: 50 of these µs are beside no kernel.
+    assert first.waited_for == {1: pytest.approx(50e-6)} and last.waited_for == {}
+    assert first.waiting == pytest.approx(50e-6)
+
+
+def test_an_operator_of_a_cpu_computes_but_while_it_waits_for_a_collective() -> None:
+    trace = GpuTrace(device="")
+    trace.phase("forward", 0, 100)
+    trace.host("autograd::engine::evaluate_function: MulBackward0", 0, 100)
+    trace.host("aten::mul", 10, 90)
+    trace.host("_c10d_functional::wait_tensor", 20, 50)
+    trace.host("aten::add", 60, 70)
+    read = read_torch_trace(trace.as_bytes(), 0)
+    assert read.device == "CPU" and read.activity.computing.bounds_N2.tolist() == [
+        [10_000, 20_000],
+        [50_000, 90_000],
+    ]
+    assert sorted((work.name, work.duration) for work in read.activity.works) == [
+        ("aten::add", 10_000), ("aten::mul", 40_000),
+    ]  # fmt: skip
 
 
 def test_a_trace_in_gzip_is_read_and_what_is_none_is_told() -> None:
