@@ -40,7 +40,7 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "commit": ("commit", {"--json"}),
     "record": ("record", {"--json", "--sql", "--statements-template"}),
     "prove": ("prove", {"--json"}),
-    "evaluate": ("eval", {"--json", "--no-scan"}),
+    "evaluate": ("eval", {"--json", "--no-scan", "--to"}),
     "purge": ("purge", {"--json", "--apply", "--reason", "--by", "--forget-export", "--csv", "--csv-safe"}),
 }
 """The command that each function is, and the options of it that the function has not."""

@@ -4,6 +4,7 @@
   sluice eval RUN_OUTPUT --on mmlu.parquet --shots 5 --shots-from mmlu-dev.parquet
   sluice eval RUN_OUTPUT --on pages.jsonl --step 2000
   sluice eval DIR --on arc.jsonl                            a folder of safetensors, as sluice export writes it
+  sluice eval RUN_OUTPUT --to eval.html                     the scores of [[train.eval]], step by step, as a page
 
 A file is JSONL or Parquet. Its fields say what is asked: text; question, choices and answer; or the fields of ARC,
 OpenBookQA, CommonsenseQA, HellaSwag, MMLU, PIQA, WinoGrande, SciQ, BoolQ or Social IQa (docs/evaluation.md).
@@ -22,6 +23,9 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lineage.index.output_index import check_outside
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, split
 from pipeline.cli.arguments import add_json, count
 from pipeline.cli.printing import print_json
 from pipeline.terminal import counted, visible
@@ -38,8 +42,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the output of a training run (train.output), or a folder of safetensors",
     )
     parser.add_argument(
-        "--on", nargs="+", required=True, metavar="FILE", help="the items: .jsonl or .parquet files"
+        "--on",
+        nargs="+",
+        metavar="FILE",
+        help="the items: .jsonl or .parquet files (what the run was scored on while it trained)",
     )
+    parser.add_argument("--to", metavar="EVAL.html", help="write the scores as a self-contained page")
     parser.add_argument("--kind", choices=["text", "choices"], help="what the files hold (by their fields)")
     parser.add_argument(
         "--shots", type=count, default=0, metavar="N", help="solved questions before each question (0)"
@@ -56,6 +64,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.to is not None:
+        if not options.to.endswith(".html"):
+            raise RecipeError(f"--to {options.to!r}: expected a name that ends in .html")
+        check_outside("--to", options.to)
+    results, read = _recorded(options) if options.on is None else _evaluated(options)
+    if options.to is not None:
+        from pipeline.report.evaluation import render_evaluations
+
+        folder, name = split(options.to)
+        folder.publish(name, render_evaluations(read, results).encode())
+    if options.json:
+        rows = [result.to_json() | {"read": read} for result in results]
+        print_json(rows if options.on is None else rows[0])
+        return 0
+    for result in results:
+        steps = "" if result.step is None else f", {counted(result.step, 'step')}"
+        print(visible(f"{result.name} on {read}{steps}"))
+        for line in result_lines(result):
+            print(visible(line))
+    if options.to is not None:
+        print(visible(f"Page: {options.to}"))
+    return 0
+
+
+def _evaluated(options: argparse.Namespace) -> tuple[tuple[EvaluationResult, ...], str]:
     from pipeline.phases.progress import ProgressReporter
     from pipeline.training.evaluation.evaluate import evaluate, evaluation_of
 
@@ -67,13 +100,22 @@ def run(options: argparse.Namespace) -> int:
         tokenizer=options.tokenizer,
         scans=not options.no_scan,
     )
-    if options.json:
-        print_json(found.result.to_json() | {"read": found.read})
-        return 0
-    print(visible(f"{found.result.name} on {found.read}"))
-    for line in result_lines(found.result):
-        print(visible(line))
-    return 0
+    return (found.result,), found.read
+
+
+def _recorded(options: argparse.Namespace) -> tuple[tuple[EvaluationResult, ...], str]:
+    from pipeline.training.evaluation.recorded import recorded_evaluations
+
+    for name in ("kind", "shots", "shots_from", "tokenizer", "no_scan"):
+        if getattr(options, name):
+            raise RecipeError(f"--{name.replace('_', '-')} goes with --on FILE")
+    output = Folder(options.place)
+    results = recorded_evaluations(output)
+    chosen = tuple(one for one in results if options.step in (None, one.step))
+    if not chosen:
+        steps = ", ".join(dict.fromkeys(str(one.step) for one in results))
+        raise RecipeError(f"--step {options.step}: the run evaluated itself after steps {steps}")
+    return chosen, output.url
 
 
 def result_lines(result: EvaluationResult) -> Iterator[str]:

@@ -9,7 +9,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -155,6 +155,24 @@ MAKERS: dict[str, Callable[[int, int], bytes]] = {
     "a.jsonl.bz2": lambda num, seed: b"".join(map(bz2.compress, cut(b"".join(rows(num, seed)), seed))),
     "a.parquet": table,
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("a.warc", bytes), ("a.warc.gz", member), ("a.warc.zst", zstd), ("a.arc", bytes)]
+)
+def test_a_part_that_begins_with_a_record_begins_there(name: str, pack: Callable[[bytes], bytes]) -> None:
+    arc = [arc_begin(), *(arc_record(http(page(str(n))), f"http://example.org/{n}") for n in range(6))]
+    records = arc if name == "a.arc" else [pack(good(str(n))) for n in range(6)]
+    starts = list(accumulate(map(len, records)))[1:-1:2]
+    assert check_same(b"".join(records), name, starts) == 0, "no part is read twice"
+    before = [start - 1 for start in starts]
+    assert check_same(b"".join(records), name, before) == 0
+
+
+def test_members_that_hold_nothing_neither_begin_nor_end_a_line() -> None:
+    pieces = (b'{"te', b"", b"", b'xt": "a"}\n', b"", b'{"text": "b"}\n')
+    members = [zstd(piece) for piece in pieces]
+    assert check_same(b"".join(members), "a.jsonl.zst", list(accumulate(map(len, members)))) == 0
 
 
 def trap(seed: int) -> tuple[bytes, list[int]]:

@@ -127,3 +127,31 @@ def test_what_cannot_be_asked_is_told_before_the_run(
 
     assert re.search(told, capsys.readouterr().err)
     assert not (folder / "wrong" / "metrics.jsonl").exists()
+
+
+def test_what_a_run_recorded_is_printed_and_written_as_a_page(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not (folder / "run" / "metrics.jsonl").exists():
+        assert main(["train", recipe(folder, "run")]) == 0
+    capsys.readouterr()
+    run, page = str(folder / "run"), tmp_path / "eval.html"
+    assert main(["eval", run, "--json", "--to", str(page)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {(each["step"], each["name"]): each for each in told} == {
+        key: each | {"read": run} for key, each in evaluations(folder, "run").items()
+    }
+    text = page.read_text()
+    assert f"{told[-1]['bits_per_byte']:.4f}" in text
+    assert "Items that it had read" in text
+    assert main(["eval", run, "--step", "2"]) == 0
+    assert capsys.readouterr().out.count(", 2 steps\n") == 1
+    for call, message in (
+        (["--step", "3"], "--step 3: the run evaluated itself after steps 2, 4"),
+        (["--shots", "1"], "--shots goes with --on FILE"),
+        (["--to", "page.txt"], "--to 'page.txt': expected a name that ends in .html"),
+    ):
+        assert main(["eval", run, *call]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["eval", str(folder / "out")]) == 2
+    assert "is not the output of a training run: --on FILE" in capsys.readouterr().err
