@@ -34,6 +34,7 @@ def main() -> int:
             ["dedup_scale", "--documents", "100000", "--peer", "5000"],
             ["loader"],
             ["training"],
+            ["loss", "--tokens", "2048", "--plain-tokens", "512", "--rounds", "1"],
             ["float8"],
             ["layouts", "--rounds", "1", "--only", "one process", "zero 3 over 2", "pp 2, 1f1b"],
             ["checkpoint"],

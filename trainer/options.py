@@ -179,6 +179,7 @@ class TrainTable:
     eval_every: int = key(
         0, at_least=0, help="steps between evaluations; 0: only at the end, if validation > 0"
     )
+    trackers: tuple[Literal["wandb", "mlflow"], ...] = key((), help="report there too (an extra each)")
     record_batches: bool = key(False, help="record every sequence that was trained on, one row each")
     commit: bool = key(
         True,

@@ -22,7 +22,7 @@ from trainer.recovery.rollbacks import pending_rollback
 
 _DECIDING: Final = (
     "model", "seq_len", "global_batch", "steps", "validation", "order", "mixture", "skip", "init_from", "optimizer",
-    "faults", "experts",
+    "z_loss", "faults", "experts",
 )  # fmt: skip
 """The keys of [train] that decide what a step computes; the others are the seed's and the layout's."""
 _WATCHING: Final = ("watchdog_seconds",)

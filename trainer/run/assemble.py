@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lineage.recipe import as_plain
 from lineage.storage.folder import Folder
 from trainer.attempts import Fence, record_failure
 from trainer.checkpoint.cadence import FIRST_STEPS, AutoCadence
@@ -34,6 +35,7 @@ from trainer.planning.plan import mtbf_hours
 from trainer.processes.heard import of_every_rank
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.processes.watchdog import Watchdog
+from trainer.provenance.setup import recipe_hash
 from trainer.recorder.files import drop_old_recorders
 from trainer.recorder.recorder import Recorder, RecorderOptions
 from trainer.recovery.faults import SpikeWindow
@@ -60,6 +62,7 @@ from trainer.telemetry.sinks import Terminal, standard_sinks
 from trainer.telemetry.step_report import Sink
 from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock
+from trainer.telemetry.trackers import TrackedRun, Tracker, dotted
 
 if TYPE_CHECKING:
     from trainer.run.hooks import Hooks
@@ -151,15 +154,28 @@ def assemble(
                 nodes=nodes,
                 control=groups.control,
             ),
-            sinks=_sinks(recipe, launch, output) if process.rank == 0 else (),
+            sinks=_sinks(recipe, launch, output, feed, attempt) if process.rank == 0 else (),
             goodput=goodput,
         ),
     )
 
 
-def _sinks(recipe: TrainRecipe, launch: LaunchContext, output: Folder) -> Sequence[Sink]:
+def _sinks(
+    recipe: TrainRecipe, launch: LaunchContext, output: Folder, feed: Feed, attempt: int
+) -> Sequence[Sink]:
     shown = (Terminal(recipe.train.steps),) if launch.shows_progress else ()
-    return standard_sinks(output, (*shown, *launch.more_sinks))
+    identity = {
+        "run": recipe.run.name,
+        "output": output.url,
+        "plan_fingerprint": feed.fingerprint(recipe.train.steps),
+        "order_version": feed.order_version,
+        "attempt": attempt,
+        "recipe_hash": recipe_hash(recipe),
+    }
+    config = dotted({"lineage": identity, **as_plain(recipe)})
+    tracked = TrackedRun(name=recipe.run.name, output=output, config=config)
+    trackers = (Tracker(name, tracked) for name in recipe.train.trackers)
+    return standard_sinks(output, (*shown, *trackers, *launch.more_sinks))
 
 
 def _watchdog(recipe: TrainRecipe, process: Process) -> ProgressWatcher:

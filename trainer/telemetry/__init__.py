@@ -1,1 +1,1 @@
-"""Reports of steps, for people and machines: timing → step_report → sinks, gauges; profiling."""
+"""Reports of steps, for people and machines: timing → step_report → scalars → sinks, trackers; gauges; profiling."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lineage.storage.errors import naming_path
 from lineage.storage.folder import Folder
 from trainer.data.figures import LoadFigures
-from trainer.evaluation.result import described, named_scores
+from trainer.evaluation.result import described
 from trainer.telemetry.metrics_file import JsonLines
+from trainer.telemetry.scalars import scalars
 from trainer.telemetry.step_report import Sink, StepReport
 from trainer.telemetry.stragglers import Straggler
 
@@ -138,46 +138,8 @@ class TensorBoard:
             self._write(self._open(), report)
 
     def _write(self, events: SummaryWriter, report: StepReport) -> None:
-        scalars: dict[str, Any] = {
-            "loss/train": report.loss,
-            "loss/z": report.z_loss,
-            "optimizer/gradient_norm": report.gradient_norm,
-            "optimizer/lr": report.lr,
-            "speed/tokens_per_second": report.tokens_per_second,
-            "speed/mfu": report.mfu,
-            "speed/data_wait_share": report.data_wait_share,
-            "speed/data_wait_seconds": report.data_wait_seconds,
-            "parallel/pipeline_idle_share": report.pipeline_idle_share,
-            "parallel/context_imbalance": report.context_imbalance,
-            "memory/max_bytes": report.max_memory_bytes or None,
-            "checkpoint/age_seconds": report.checkpoint_age_seconds,
-            "faults/skipped": float(report.skipped is not None),
-        }
-        scalars |= {f"goodput/{name}": value for name, value in report.goodput.items()}
-        scalars |= {f"loss/source/{name}": value for name, value in report.loss_by_source.items()}
-        scalars |= {f"loss/validation/{name}": value for name, value in report.validation_loss.items()}
-        scalars |= {f"evaluation/{name}": value for name, value in named_scores(report.evaluations)}
-        scalars |= {f"tokens/source/{name}": count for name, count in report.tokens_by_source.items()}
-        scalars |= {f"seconds/{name}": value for name, value in report.phases.items()}
-        scalars |= {f"own_seconds/{name}": value for name, value in report.own.items()}
-        scalars |= {f"waiting_seconds/{name}": value for name, value in report.waiting.items()}
-        for name, times in report.ranks.items():
-            scalars |= {f"ranks/{name}/slowest": times.most, f"ranks/{name}/mean": times.mean}
-        for name, times in report.own_ranks.items():
-            scalars |= {f"own_ranks/{name}/slowest": times.most, f"own_ranks/{name}/mean": times.mean}
-        for each in report.stragglers:
-            scalars[f"stragglers/rank {each.rank}/{each.phase}"] = each.factor
-        if report.loading is not None:
-            scalars |= {
-                f"loading/{name}": value for name, value in dataclasses.asdict(report.loading).items()
-            }
-        if report.experts is not None:
-            scalars |= {
-                f"experts/{name}": value for name, value in dataclasses.asdict(report.experts).items()
-            }
-        for name, value in scalars.items():
-            if value is not None:
-                events.add_scalar(name, value, report.step)
+        for name, value in scalars(report).items():
+            events.add_scalar(name, value, report.step)
 
     def _open(self) -> SummaryWriter:
         if self._events is None:
