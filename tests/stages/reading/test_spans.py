@@ -220,3 +220,12 @@ def test_spans_between_any_borders_give_what_one_reader_gives(
     data = MAKERS[name](num, seed)
     assume(data)
     check_same(data, name, [int(share * len(data)) for share in shares])
+
+
+def test_row_groups_with_large_pages_are_read_once() -> None:
+    sink, texts = io.BytesIO(), [f"{n} " + "word " * 1_200 for n in range(1_000)]
+    with pq.ParquetWriter(sink, pa.schema([("text", pa.string())])) as writer:
+        for _ in range(3):
+            writer.write_table(pa.table({"text": texts}))
+    data = sink.getvalue()
+    assert check_same(data, "a.parquet", [len(data) // 3, 2 * len(data) // 3]) == 0
