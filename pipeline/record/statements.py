@@ -15,6 +15,7 @@ An empty text is no answer: nothing is guessed, and the record marks it open."""
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ def read_statements(file: str | None, form: Form, sources: Sequence[str]) -> Sta
     if row.get("form") != form.name:
         raise RecipeError(
             f"--statements {file}: form = {row.get('form')!r}, and the record is of the form {form.name!r}: sluice"
-            f" record --format {form.name} --statements-template writes a file for it"
+            f" record --format {shlex.quote(form.name)} --statements-template writes a file for it"
         )
     _refuse_others(file, "", row, _TOP)
     answers, stated = row.get("answers", {}), row.get("sources", {})

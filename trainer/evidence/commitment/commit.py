@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -94,7 +95,8 @@ def commit_ended(output: Folder) -> str:
         if commitment is None:
             commitment = found_again(read, publish=True)
     except (OSError, ValueError, duckdb.Error) as error:
-        return f"warning: what the run has read is not committed: {error}; sluice commit {output.url} does it later"
+        later = f"sluice commit {shlex.quote(output.url)} does it later"
+        return f"warning: what the run has read is not committed: {error}; {later}"
     return f"commitment: root {commitment.root} over {commitment.num_leaves:,} leaves"
 
 
@@ -151,7 +153,7 @@ def _secret(output: Folder, *, is_made: bool) -> bytes:
         output.publish_new(_SECRET, json.dumps({"secret": secrets.token_hex(32)}).encode())
     if not output.exists(_SECRET):
         raise RecipeError(
-            f"{output.url} has no {_SECRET}: sluice commit {output.url} makes it and the commitment"
+            f"{output.url} has no {_SECRET}: sluice commit {shlex.quote(output.url)} makes it and the commitment"
         )
     return bytes.fromhex(json.loads(output.read(_SECRET))["secret"])
 

@@ -6,6 +6,7 @@ wherever that tells them apart from the key."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -63,7 +64,9 @@ def _committed(output: Folder, step: int | None) -> Commitment:
     commitments = [each for name in names if (each := read_commitment(output, name)) is not None]
     if not commitments:
         which = "its newest checkpoint" if step is None else f"step {step}"
-        raise RecipeError(f"{output.url} has no commitment of {which}: sluice commit {output.url} makes one")
+        raise RecipeError(
+            f"{output.url} has no commitment of {which}: sluice commit {shlex.quote(output.url)} makes one"
+        )
     return commitments[-1]
 
 
