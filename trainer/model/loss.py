@@ -64,8 +64,10 @@ class Head(nn.Linear):
             weight_VD, x_BTD = weight_VD.to_local(), cast(DTensor, x_BTD).to_local()
         weights = targets.weights_B1
         differentiates = weights is not None and torch.is_grad_enabled()
+        # Autocast says what is multiplied; it would also narrow the sums.
         with torch.no_grad():
             pieces = _Pieces(self, weight_VD, x_BTD, group, differentiates=differentiates)
+        with torch.no_grad(), torch.autocast(x_BTD.device.type, enabled=False):
             losses_BT, z_BT = pieces.compute(x_BTD, targets)
             total = losses_BT + z_BT
             value = (total if weights is None else total * weights.to(total.dtype)).sum()

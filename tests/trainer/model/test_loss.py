@@ -123,6 +123,18 @@ def test_pieces_give_the_losses_and_gradients_of_whole_logits(
     assert gradients < of_gradients
 
 
+def test_autocast_says_what_is_multiplied_and_narrows_no_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under DistributedDataParallel, where weights stay in float32."""
+    narrow = case(torch.bfloat16)
+    wide = narrow._replace(x_BTD=narrow.x_BTD.float(), weight_VD=narrow.weight_VD.float())
+    expected = in_pieces(narrow, 24, monkeypatch)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = in_pieces(wide, 24, monkeypatch)
+    assert torch.equal(found.losses_BT, expected.losses_BT)
+    assert torch.equal(found.weight_VD.bfloat16(), expected.weight_VD)
+    assert found.weight_VD.dtype == torch.float32
+
+
 def test_gradients_from_bfloat16_are_summed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     given = case(torch.bfloat16)
     found, wanted = in_pieces(given, 8, monkeypatch), plainly(given)
