@@ -307,7 +307,9 @@ def _write_recipes(folder: Path) -> None:
         "validation": 0.1,
         "profile": [2, 3],
         "checkpoint": {"every": 4},
+        "eval": [{"name": "own", "files": ["own.jsonl"], "every": 6}],
     }
+    (folder / "own.jsonl").write_text(json.dumps({"text": "Some words of a text."}) + "\n")
     (folder / "recipes" / "train.toml").write_text(
         tomli_w.dumps({"run": {"name": "first-run"}, "train": train, "mix": {"runs": 4}})
     )
@@ -325,6 +327,11 @@ def _write_texts(folder: Path, page: dict[str, str]) -> None:
     for name in ("note.txt", "article.txt"):
         (folder / name).write_text(text)
     (folder / "texts.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    science = {"question": "Which?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"}
+    (folder / "arc.jsonl").write_text(json.dumps(science) + "\n")
+    solved = [{"question": "Q", "subject": "s", "choices": ["a", "b", "c", "d"], "answer": 1}] * 6
+    for name in ("mmlu.parquet", "mmlu-dev.parquet"):
+        pq.write_table(pa.Table.from_pylist(solved), folder / name)
     pq.write_table(pa.table({"text": [text]}), folder / "texts.parquet")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
 
@@ -375,6 +382,7 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "/data/texts": "out/crawl",
         "RUN_OUTPUT": "out/first-run",
         "RECIPE": "recipes/train.toml",
+        "run RECIPE": "recipes/crawl.toml",
         "demo-out/out": "out/crawl",
         "demo-out/training": "out/first-run",
         "demo-out/train.toml": "recipes/train.toml",
@@ -402,11 +410,15 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--step T": "1",
         "--step 10": "10",
         "sample DIR": "exported",
+        "eval DIR": "exported",
+        "pages.jsonl": "texts.jsonl",
         "--check DIR": "exported",
         "--check hf": "exported",
         "--step 100": "12",
         "--step 1000": "12",
         "--step 200": "12",
+        "--step 2000": "12",
+        "--shots 5": "1",
         "--step 5000": "12",
         "--to stated.toml": "template.toml",
         "--step 1200": "10",
