@@ -50,7 +50,7 @@ _NUM_PROBES = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """One input file, or several small ones, and where its rows go: part `file_index` of `source`. With a `span`
-    it is that span of a large file, and what comes of it is put together with that of the others."""
+    it is that span of a large file, and its results are merged with those of the other spans."""
 
     source_index: int
     file_index: int

@@ -26,7 +26,7 @@ from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DEDUP, PART, SCHEMAS, TABLES, conform
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, guarded
-from lineage.verify.rows import CheckedDocument, DedupRow, EditCount, PartRow, Placement, rows_of
+from lineage.verify.rows import CheckedDocument, DedupRow, EditCount, PartText, Placement, rows_of
 from lineage.verify.steps import Tally
 
 TEXTS: Final = pa.schema([
@@ -222,8 +222,8 @@ class _Bucket:
     ) -> None:
         self._num_places = 1 if has_tokens else 0
         self._documents = [*rows_of(shuffle.read("documents", bucket, SCHEMAS["documents"]), CheckedDocument)]
-        texts = rows_of(shuffle.read("texts", bucket, TEXTS), PartRow)
-        self._texts: dict[tuple[str, int | None, int | None], PartRow] = {
+        texts = rows_of(shuffle.read("texts", bucket, TEXTS), PartText)
+        self._texts: dict[tuple[str, int | None, int | None], PartText] = {
             (row.source, row.part, row.part_row): row for row in texts
         }
         placements = rows_of(shuffle.read("placements", bucket, SCHEMAS["placements"]), Placement)

@@ -79,7 +79,7 @@ class PairSide(NamedTuple):
     text: str | None
 
 
-class PartRow(NamedTuple):
+class PartText(NamedTuple):
     """A row of a part without its text: `clean_hash` null where the text is, `bare` where the metadata is null."""
 
     doc_id: bytes

@@ -14,7 +14,7 @@ from typing import Any, Final
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in
-from pipeline.record.forms.form import Facts, period
+from pipeline.record.forms.form import FormFacts, period
 from pipeline.record.forms.processing import cleaning, languages
 
 _CONTEXT: Final[Mapping[str, Any]] = {
@@ -36,7 +36,7 @@ NAMES: Final = ("name", "description", "url", "license", "creator", "datePublish
 _PARTS: Final = "parts"
 
 
-def croissant(outs: Sequence[Folder], facts: Facts, to: str | None) -> dict[str, Any]:
+def croissant(outs: Sequence[Folder], facts: FormFacts, to: str | None) -> dict[str, Any]:
     """The JSON-LD of these outputs, for the file `to`; what the provider has not stated is left out, and named in the
     record as open."""
     stated = facts.stated.answers

@@ -68,7 +68,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class RecordFigures:
     """All that lineage says: single numbers, and tables by name (`TABLES`)."""
 
     figures: tuple[Figure, ...]
@@ -86,7 +86,7 @@ class Figures:
         return self.tables["domains"][:wanted]
 
 
-def collect(tables: RecordTables) -> Figures:
+def collect(tables: RecordTables) -> RecordFigures:
     """Every figure and table."""
     figures = tuple(
         Figure(name=name, value=tables.value(sql), unit=unit, sql=sql) for name, unit, sql in _FIGURES
@@ -95,4 +95,4 @@ def collect(tables: RecordTables) -> Figures:
     found: dict[str, list[Row]] = {
         name: [*tables.rows(sql + limited.get(name, ""))] for name, sql in TABLES.items()
     }
-    return Figures(figures=figures, tables=found)
+    return RecordFigures(figures=figures, tables=found)

@@ -16,7 +16,7 @@ from pipeline.record.against import changed_since
 from pipeline.record.croissant import croissant
 from pipeline.record.figures import TABLES, collect
 from pipeline.record.forms import ab2013, croissant_form, eu_summary
-from pipeline.record.forms.form import Answered, Facts, Form, Section, answered
+from pipeline.record.forms.form import Answered, Form, FormFacts, Section, answered
 from pipeline.record.runs import RecordedRuns, recorded_runs
 from pipeline.record.statements import SOURCE_KEYS, Statements, read_statements, template
 from pipeline.record.tables import USED, record_tables
@@ -63,7 +63,7 @@ def make_record(
         figures = collect(tables)
     sources = [row["source"] for row in figures.tables["sources"]]
     stated = read_statements(statements, wanted, sources)
-    facts = Facts(
+    facts = FormFacts(
         as_of=datetime.datetime.now(datetime.UTC).strftime("%d/%m/%Y"),
         figures=figures,
         stated=stated,
@@ -108,7 +108,7 @@ def _run_rows(chosen: RecordedRuns) -> list[dict[str, Any]]:
 def _row(
     form: Form,
     outs: Sequence[Folder],
-    facts: Facts,
+    facts: FormFacts,
     stated: Statements,
     fields: list[tuple[Section, list[Answered]]],
 ) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _row(
 
 
 def _open(
-    form: Form, facts: Facts, stated: Statements, fields: list[tuple[Section, list[Answered]]]
+    form: Form, facts: FormFacts, stated: Statements, fields: list[tuple[Section, list[Answered]]]
 ) -> list[str]:
     found = [field.field for _, answers in fields for field in answers if field.answered_by == "open"]
     if not form.asks_sources:

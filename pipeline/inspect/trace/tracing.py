@@ -96,10 +96,10 @@ class TrainingAccount:
 
 
 def training_account(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None) -> TrainingAccount:
-    """Each run that read any of these placed documents, with the checkpoint to go back to, what a replay from
-    there costs (`trainer/recovery/price.py`), and the readings that count no more. `purge_id`: the purge that
-    has taken them, which is none that waits beside it. Steps since a run's last checkpoint, which the store does
-    not have yet, are counted where its output can be read: a purge goes on without it, and its account too."""
+    """Each run that read any of these placed documents: the checkpoint to go back to, the price of a replay from
+    there (`trainer/recovery/price.py`), and the readings that no longer count. `purge_id` names the purge that
+    took them, so that it is not listed among those that wait. Steps since a run's last checkpoint, which the store
+    lacks, are counted if the run's output can be read; if not, `unread` says why."""
     more, unread = _facts_of(out, make_tracer(out).runs())
     tracer = _tracer(out, None, more)
     read: dict[str, list[Exposure]] = {}

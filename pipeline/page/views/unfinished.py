@@ -123,7 +123,7 @@ class ReadProgress:
 
 
 def _unit_of(marker: str) -> str:
-    """The folder of the unit that a marker vouches for, or for a span of whose file."""
+    """The folder of the unit whose file, or a span of whose file, a marker confirms."""
     return posixpath.dirname(marker).partition(".")[0]
 
 

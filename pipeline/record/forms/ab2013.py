@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.record.forms.form import Facts, Field, Form, Section, counted_sources, listed, period
+from pipeline.record.forms.form import Field, Form, FormFacts, Section, counted_sources, listed, period
 from pipeline.record.forms.processing import cleaning, languages
 
 
-def _sources(facts: Facts) -> str | None:
+def _sources(facts: FormFacts) -> str | None:
     rows = facts.figures.tables["sources"]
     named = all(facts.stated.of_source(row["source"], "name") for row in rows)
     return counted_sources(rows, facts) if named else None
 
 
-def _number(facts: Facts) -> str:
+def _number(facts: FormFacts) -> str:
     value = facts.figures.value
     lines = [f"{value('documents') or 0:,} documents of {value('tokens') or 0:,} tokens"]
     if (read := value("read_tokens")) is not None:
@@ -23,18 +23,18 @@ def _number(facts: Facts) -> str:
     return listed(lines)
 
 
-def _types(facts: Facts) -> str:
+def _types(facts: FormFacts) -> str:
     return f"Texts without labels.\n{languages(facts) or ''}".strip()
 
 
-def _personal(facts: Facts) -> str | None:
+def _personal(facts: FormFacts) -> str | None:
     rows = facts.figures.tables["personal_data"]
     if not rows:
         return None
     return "Of what was found and replaced:\n" + listed([f"{row['kind']}: {row['num']:,}" for row in rows])
 
 
-def _collected(facts: Facts) -> str | None:
+def _collected(facts: FormFacts) -> str | None:
     rows = facts.figures.tables["sources"]
     found = [f"source {row['source']}: {period(row)}" for row in rows if period(row) is not None]
     return listed(found) if found and len(found) == len(rows) else None

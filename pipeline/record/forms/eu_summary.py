@@ -8,9 +8,9 @@ from typing import Final
 from pipeline.record.figures import LARGE, Row
 from pipeline.record.forms.form import (
     Answer,
-    Facts,
     Field,
     Form,
+    FormFacts,
     Section,
     counted_sources,
     has,
@@ -35,7 +35,7 @@ def size_bin(tokens: int) -> str:
     return next(name for limit, name in BINS if limit is None or tokens < limit)
 
 
-def _size(facts: Facts) -> str:
+def _size(facts: FormFacts) -> str:
     tokens, documents = facts.figures.value("tokens") or 0, facts.figures.value("documents") or 0
     lines = [f"{size_bin(tokens)} ({tokens:,} tokens of {documents:,} documents after pre-processing)"]
     if (read := facts.figures.value("read_tokens")) is not None:
@@ -45,21 +45,21 @@ def _size(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def _latest(facts: Facts) -> str | None:
+def _latest(facts: FormFacts) -> str | None:
     return month(facts.figures.tables["period"][0]["last"])
 
 
-def _public(facts: Facts, *, large: bool) -> list[Row]:
+def _public(facts: FormFacts, *, large: bool) -> list[Row]:
     rows = facts.of_kind("public")
     total = sum(row["tokens"] for row in rows)
     return [row for row in rows if (row["tokens"] > LARGE * total) == large]
 
 
-def _large(facts: Facts) -> str | None:
+def _large(facts: FormFacts) -> str | None:
     return counted_sources(_public(facts, large=True), facts)
 
 
-def _small(facts: Facts) -> str | None:
+def _small(facts: FormFacts) -> str | None:
     if not facts.of_kind("public"):
         return None
     return (
@@ -68,7 +68,7 @@ def _small(facts: Facts) -> str | None:
 
 
 def _periods(*kinds: str) -> Answer:
-    def answer(facts: Facts) -> str | None:
+    def answer(facts: FormFacts) -> str | None:
         rows = facts.of_kind(*kinds)
         found = [f"source {row['source']}: {period(row)}" for row in rows if period(row) is not None]
         return listed(found) if rows and len(found) == len(rows) else None
@@ -80,7 +80,7 @@ def _text(*kinds: str) -> Answer:
     return lambda facts: "Text." if facts.of_kind(*kinds) else None
 
 
-def _domains(facts: Facts) -> str | None:
+def _domains(facts: FormFacts) -> str | None:
     if facts.stated.small_provider is None:
         return None
     is_small = facts.stated.small_provider == "yes"

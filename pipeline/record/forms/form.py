@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from pipeline.record.figures import Figures, Row
+from pipeline.record.figures import RecordFigures, Row
 
 AnsweredBy = Literal["lineage", "statement", "lineage and statement", "not applicable", "open", "none"]
 
@@ -24,12 +24,12 @@ class Stated(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class FormFacts:
     """What fields are answered from. `as_of`: the day of the record; `runs`: the runs whose readings count, as lines;
     `unknown`: initial weights of which nothing says what they had read."""
 
     as_of: str
-    figures: Figures
+    figures: RecordFigures
     stated: Stated
     runs: tuple[Mapping[str, Any], ...]
     unknown: tuple[str, ...]
@@ -50,7 +50,7 @@ class Facts:
         return all(self.stated.of_source(source, "kind") for source in self.sources)
 
 
-Answer = Callable[[Facts], str | None]
+Answer = Callable[[FormFacts], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Field:
     question: str | None = None
     lineage: Answer | None = None
     is_optional: bool = False
-    applies: Callable[[Facts], bool] = lambda facts: True
+    applies: Callable[[FormFacts], bool] = lambda facts: True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +102,14 @@ class Answered:
     answered_by: AnsweredBy
 
 
-def answered(form: Form, facts: Facts) -> list[tuple[Section, list[Answered]]]:
+def answered(form: Form, facts: FormFacts) -> list[tuple[Section, list[Answered]]]:
     """Every field of a form, in order."""
     return [
         (section, [_answer(section, each, facts) for each in section.fields]) for section in form.sections
     ]
 
 
-def _answer(section: Section, each: Field, facts: Facts) -> Answered:
+def _answer(section: Section, each: Field, facts: FormFacts) -> Answered:
     found = None if each.lineage is None else each.lineage(facts)
     stated = facts.stated.answers.get(each.name)
     by: AnsweredBy
@@ -147,7 +147,7 @@ def period(row: Row) -> str | None:
 def yes_no(kinds: tuple[str, ...]) -> Answer:
     """Yes where a source is of one of these kinds, no where every source is known to be of another."""
 
-    def answer(facts: Facts) -> str | None:
+    def answer(facts: FormFacts) -> str | None:
         if facts.of_kind(*kinds):
             return "Yes."
         return "No." if facts.kinds_are_known else None
@@ -155,17 +155,17 @@ def yes_no(kinds: tuple[str, ...]) -> Answer:
     return answer
 
 
-def has(*kinds: str) -> Callable[[Facts], bool]:
+def has(*kinds: str) -> Callable[[FormFacts], bool]:
     """Whether a field applies: a source is of one of these kinds, or may be."""
     return lambda facts: bool(facts.of_kind(*kinds)) or not facts.kinds_are_known
 
 
-def counted_sources(rows: list[Row], facts: Facts) -> str | None:
+def counted_sources(rows: list[Row], facts: FormFacts) -> str | None:
     """A line for each source: its name, size and period; None for none."""
     return listed([_counted(row, facts) for row in rows]) if rows else None
 
 
-def _counted(row: Row, facts: Facts) -> str:
+def _counted(row: Row, facts: FormFacts) -> str:
     stated = {name: facts.stated.of_source(row["source"], name) for name in ("name", "link", "description")}
     named = f"{stated['name']} (source {row['source']})" if stated["name"] else f"source {row['source']}"
     read = "" if row["read_tokens"] is None else f", {row['read_tokens']:,} tokens as read"

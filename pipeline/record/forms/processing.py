@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pipeline.record.forms.form import Facts, listed
+from pipeline.record.forms.form import FormFacts, listed
 
 PURPOSES: Final[Mapping[str, str]] = {
     "url": "addresses on block lists, and records that are too long",
@@ -27,7 +27,7 @@ PURPOSES: Final[Mapping[str, str]] = {
 _MOST_LANGUAGES: Final = 30
 
 
-def languages(facts: Facts) -> str | None:
+def languages(facts: FormFacts) -> str | None:
     """The share of each language in the tokens, of the largest."""
     rows = facts.figures.tables["languages"]
     total = sum(row["tokens"] for row in rows)
@@ -41,7 +41,7 @@ def languages(facts: Facts) -> str | None:
     return "By the language that was recognised in each document (ISO 639 codes):\n" + listed(lines)
 
 
-def cleaning(facts: Facts) -> str | None:
+def cleaning(facts: FormFacts) -> str | None:
     """Each step: what came in, what it removed and why; personal data by kind; purges."""
     lines = [
         f"{row['stage']}: {row['num_rejected']:,} of {row['num_in']:,} documents removed"
@@ -58,7 +58,7 @@ def cleaning(facts: Facts) -> str | None:
     return listed(lines) if lines else None
 
 
-def removed(facts: Facts) -> str | None:
+def removed(facts: FormFacts) -> str | None:
     """What address lists and classifiers have removed; None where neither has: lineage tells of no other measure."""
     lines = [
         f"{row['rule']}: {row['num']:,} documents removed"
@@ -68,7 +68,7 @@ def removed(facts: Facts) -> str | None:
     return listed(lines) if lines else None
 
 
-def runs(facts: Facts) -> str:
+def runs(facts: FormFacts) -> str:
     """The checkpoints whose readings are counted, with their roots."""
     if not facts.runs:
         return "None: the record is of the data after pre-processing, whatever a training reads of it."

@@ -13,8 +13,8 @@ from lineage.storage.errors import StorageError
 from lineage.storage.folder import Folder
 from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import counted
-from pipeline.training.evaluation.formats import Item, read_evaluation
-from pipeline.training.evaluation.prepare import Evaluation, digest_of_texts, prepare
+from pipeline.training.evaluation.formats import EvaluationItem, read_evaluation
+from pipeline.training.evaluation.prepare import EvaluationSet, digest_of_texts, prepare
 from pipeline.training.evaluation.read_before import LookedFor, scan_of_run
 from pipeline.training.opened import open_text_model
 from trainer.attempts import attempts
@@ -40,7 +40,7 @@ class EvaluatedModel:
 
 def evaluate(
     place: str,
-    evaluation: Evaluation,
+    evaluation: EvaluationSet,
     reporter: ProgressReporter,
     *,
     step: int | None = None,
@@ -92,7 +92,9 @@ def _made_by(opened: OpenedModel) -> tuple[tuple[Folder, Checkpoint] | None, tup
     return (output, made), ()
 
 
-def _seen(items: Sequence[Item], output: Folder, checkpoint: Checkpoint, reporter: ProgressReporter) -> Seen:
+def _seen(
+    items: Sequence[EvaluationItem], output: Folder, checkpoint: Checkpoint, reporter: ProgressReporter
+) -> Seen:
     asked = LookedFor(
         texts=tuple(item.about for item in items), digest=digest_of_texts(items), reporter=reporter
     )
@@ -109,9 +111,9 @@ def _seen(items: Sequence[Item], output: Folder, checkpoint: Checkpoint, reporte
 
 def evaluation_of(
     files: Sequence[str], *, kind: str | None = None, shots: int = 0, shots_from: str | None = None
-) -> Evaluation:
+) -> EvaluationSet:
     """An evaluation by its files, named after the first. RecipeError for a kind that is none."""
     if kind not in (None, "text", "choices"):
         raise RecipeError(f"--kind {kind}: expected text or choices")
     name = files[0].rstrip("/").rpartition("/")[2].partition(".")[0]
-    return Evaluation(name=name, files=tuple(files), kind=kind, shots=shots, shots_from=shots_from)  # type: ignore[arg-type]
+    return EvaluationSet(name=name, files=tuple(files), kind=kind, shots=shots, shots_from=shots_from)  # type: ignore[arg-type]

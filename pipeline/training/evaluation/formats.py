@@ -21,8 +21,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question with its choices. `contexts`, `continuations`: by choice, what stands before and what is scored;
-    `answer`: the right one. `about`: what is looked for in the training data, the question with its right answer."""
+    """A question with its choices. For each choice, `contexts` has the prompt and
+    `continuations` the scored text; `answer` is the index of the right one. `about` is searched for in the training
+    data: the question with its right answer."""
 
     contexts: tuple[str, ...]
     continuations: tuple[str, ...]
@@ -36,7 +37,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class EvaluationItem:
     """An item of an evaluation: where it stands in its file, and the text or the question."""
 
     where: str
@@ -53,7 +54,7 @@ class _WrongRowError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class ItemFormat:
     """Rows of a benchmark: `fields` tell them, `answer` is the field without which they ask nothing."""
 
     name: str
@@ -67,15 +68,15 @@ class Format:
         return "text" if self.answer is None else "choices"
 
 
-def read_evaluation(files: Sequence[str], kind: Kind | None = None) -> list[Item]:
+def read_evaluation(files: Sequence[str], kind: Kind | None = None) -> list[EvaluationItem]:
     """The items of JSONL or Parquet files, in order, all of one kind. RecipeError names the file, the line or row, and
     what is wrong: no item, fields of no benchmark, no answer, an answer that is none of the choices."""
-    items, first = list[Item](), ""
+    items, first = list[EvaluationItem](), ""
     for file in files:
-        format_: Format | None = None
+        format_: ItemFormat | None = None
         for where, row in _rows(file):
             format_ = format_ or _format_of(where, row, kind)
-            items.append(Item(where=where, asked=_read(format_, where, row)))
+            items.append(EvaluationItem(where=where, asked=_read(format_, where, row)))
         if format_ is None:
             raise RecipeError(f"{file} holds no item: expected one in each line of JSONL or row of Parquet")
         if isinstance(items[-1].asked, str) != isinstance(items[0].asked, str):
@@ -101,7 +102,7 @@ def _rows(file: str) -> Iterator[tuple[str, Row]]:
         yield f"{file} line {number}", row
 
 
-def _format_of(where: str, row: Row, kind: Kind | None) -> Format:
+def _format_of(where: str, row: Row, kind: Kind | None) -> ItemFormat:
     possible = [one for one in FORMATS if kind in (None, one.kind)]
     for one in possible:
         if row.keys() >= {*one.fields}:
@@ -115,7 +116,7 @@ def _format_of(where: str, row: Row, kind: Kind | None) -> Format:
     raise RecipeError(f"{where} has {named}: expected the fields of one of these ({known})")
 
 
-def _read(format_: Format, where: str, row: Row) -> str | Question:
+def _read(format_: ItemFormat, where: str, row: Row) -> str | Question:
     lacking = next((name for name in format_.fields if row.get(name) is None), None)
     if lacking is not None:
         what = (
@@ -276,23 +277,51 @@ def _siqa(row: Row) -> Question:
 
 
 FORMATS: Final = (
-    Format(name="commonsense_qa", fields=("question", "question_concept", "choices", "answerKey"), read=_commonsense_qa,
-           answer="answerKey"),
-    Format(name="arc", fields=("question", "choices", "answerKey"), read=_arc, answer="answerKey"),
-    Format(name="openbookqa", fields=("question_stem", "choices", "answerKey"), read=_openbookqa, answer="answerKey"),
-    Format(name="hellaswag", fields=("activity_label", "ctx_a", "ctx_b", "endings", "label"), read=_hellaswag,
-           answer="label"),
-    Format(name="mmlu", fields=("question", "subject", "choices", "answer"), read=_mmlu, answer="answer"),
-    Format(name="piqa", fields=("goal", "sol1", "sol2", "label"), read=_piqa, answer="label"),
-    Format(name="winogrande", fields=("sentence", "option1", "option2", "answer"), read=_winogrande, answer="answer"),
-    Format(name="sciq", fields=("support", "question", "distractor1", "distractor2", "distractor3", "correct_answer"),
-           read=_sciq, answer="correct_answer"),
-    Format(name="boolq", fields=("passage", "question", "label"), read=_boolq, answer="label"),
-    Format(name="social_iqa", fields=("context", "question", "answerA", "answerB", "answerC", "label"), read=_siqa,
-           answer="label"),
-    Format(name="question with choices", fields=("question", "choices", "answer"), read=_plain, answer="answer"),
-    Format(name="text", fields=("text",), read=lambda row: _text(row["text"], "text")),
-)  # fmt: skip
+    ItemFormat(
+        name="commonsense_qa",
+        fields=("question", "question_concept", "choices", "answerKey"),
+        read=_commonsense_qa,
+        answer="answerKey",
+    ),
+    ItemFormat(name="arc", fields=("question", "choices", "answerKey"), read=_arc, answer="answerKey"),
+    ItemFormat(
+        name="openbookqa",
+        fields=("question_stem", "choices", "answerKey"),
+        read=_openbookqa,
+        answer="answerKey",
+    ),
+    ItemFormat(
+        name="hellaswag",
+        fields=("activity_label", "ctx_a", "ctx_b", "endings", "label"),
+        read=_hellaswag,
+        answer="label",
+    ),
+    ItemFormat(name="mmlu", fields=("question", "subject", "choices", "answer"), read=_mmlu, answer="answer"),
+    ItemFormat(name="piqa", fields=("goal", "sol1", "sol2", "label"), read=_piqa, answer="label"),
+    ItemFormat(
+        name="winogrande",
+        fields=("sentence", "option1", "option2", "answer"),
+        read=_winogrande,
+        answer="answer",
+    ),
+    ItemFormat(
+        name="sciq",
+        fields=("support", "question", "distractor1", "distractor2", "distractor3", "correct_answer"),
+        read=_sciq,
+        answer="correct_answer",
+    ),
+    ItemFormat(name="boolq", fields=("passage", "question", "label"), read=_boolq, answer="label"),
+    ItemFormat(
+        name="social_iqa",
+        fields=("context", "question", "answerA", "answerB", "answerC", "label"),
+        read=_siqa,
+        answer="label",
+    ),
+    ItemFormat(
+        name="question with choices", fields=("question", "choices", "answer"), read=_plain, answer="answer"
+    ),
+    ItemFormat(name="text", fields=("text",), read=lambda row: _text(row["text"], "text")),
+)
 """In the order in which they are looked for: the first whose fields a row has."""
 
 
@@ -304,7 +333,7 @@ def format_lines() -> Iterator[str]:
         yield f"| {one.name} | {', '.join(f'`{name}`' for name in one.fields)} |"
 
 
-def solved(items: Sequence[Item], shots: int, apart_from: Collection[int] = ()) -> str:
+def solved(items: Sequence[EvaluationItem], shots: int, apart_from: Collection[int] = ()) -> str:
     """The first `shots` items with their answers, as examples before a question; those of `apart_from` are passed
     over (lm-eval's first_n)."""
     chosen = [one for number, one in enumerate(items) if number not in apart_from][:shots]

@@ -14,7 +14,7 @@ from pipeline.recipe.tables import RayTable
 from pipeline.report.tokens import tokenizer_of
 from pipeline.terminal import counted
 from pipeline.training.evaluation.formats import read_evaluation
-from pipeline.training.evaluation.prepare import Evaluation, digest_of, prepare
+from pipeline.training.evaluation.prepare import EvaluationSet, digest_of, prepare
 from pipeline.training.evaluation.read_before import DataPlace, LookedFor, scan_before
 from pipeline.training.opened import ModelTokenizer
 from stages.tokens.tokenizer import Tokenizer
@@ -30,8 +30,8 @@ from trainer.recipe_tables.evaluation import EvalTable
 
 
 def prepare_evaluations(recipe: TrainRecipe, reporter: ProgressReporter, say: Callable[[str], None]) -> None:
-    """Write what the run needs to evaluate itself into its output; what is there for the same files, tokenizer and data
-    stays. RecipeError for files that ask nothing, a question that is longer than train.seq_len, and a tokenizer that is
+    """Write the inputs of the run's evaluations into its output; those of the same files, tokenizer and data are
+    kept. RecipeError for files that ask nothing, a question that is longer than train.seq_len, and a tokenizer that is
     not at hand."""
     if not recipe.train.eval:
         return
@@ -50,7 +50,7 @@ def _prepare(
     say: Callable[[str], None],
 ) -> None:
     output = Folder(recipe.train.output)
-    evaluation = Evaluation(
+    evaluation = EvaluationSet(
         name=table.name,
         files=table.files,
         kind=None if table.kind == "auto" else table.kind,
@@ -86,7 +86,7 @@ def _prepare(
     say(line)
 
 
-def _known(output: Folder, evaluation: Evaluation, tokenizer: Tokenizer, seq_len: int) -> Prepared | None:
+def _known(output: Folder, evaluation: EvaluationSet, tokenizer: Tokenizer, seq_len: int) -> Prepared | None:
     """What is prepared already for the same items, tokenizer and length; None where it is not."""
     if not output.exists(prepared_name(evaluation.name)):
         return None

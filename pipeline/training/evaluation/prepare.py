@@ -1,5 +1,5 @@
-"""Items of an evaluation as tokens, by lm-eval's rules (0.4.13): what stands before a choice and what of it is scored;
-the windows of a text that is longer than the model's rows."""
+"""Items of an evaluation as tokens, by lm-eval's rules (0.4.13): the prompt and the
+scored part of each choice, and the windows of a text that is longer than the model's rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from lineage.ids import content_hash, length_prefixed
 from lineage.recipe import RecipeError
-from pipeline.training.evaluation.formats import Item, Question, read_evaluation, solved
+from pipeline.training.evaluation.formats import EvaluationItem, Question, read_evaluation, solved
 from pipeline.training.opened import ModelTokenizer
 from stages.steps.textfiles import named_bytes
 from trainer.evaluation.prepared import AboutPrepared, AskedItem, Kind, Prepared, Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class EvaluationSet:
     """What is evaluated: items of `files`, each question behind `shots` solved ones, which are the first of
     `shots_from` or, without it, the first others of `files`. `kind`: None is told by the fields."""
 
@@ -26,21 +26,23 @@ class Evaluation:
     shots_from: str | None = None
 
 
-def digest_of(evaluation: Evaluation) -> str:
+def digest_of(evaluation: EvaluationSet) -> str:
     """BLAKE3-128 (hex) of the bytes of its files and of how questions are put."""
     files = (*evaluation.files, *([] if evaluation.shots_from is None else [evaluation.shots_from]))
     how = f"{evaluation.kind} {evaluation.shots} {len(evaluation.files)}".encode()
     return content_hash(length_prefixed(how, *map(named_bytes, files))).hex()
 
 
-def digest_of_texts(items: Sequence[Item]) -> str:
+def digest_of_texts(items: Sequence[EvaluationItem]) -> str:
     """BLAKE3-128 (hex) of what is looked for in the training data."""
     return content_hash(
         length_prefixed(*(item.about.encode("utf-8", "surrogatepass") for item in items))
     ).hex()
 
 
-def prepare(evaluation: Evaluation, items: Sequence[Item], text: ModelTokenizer, seq_len: int) -> Prepared:
+def prepare(
+    evaluation: EvaluationSet, items: Sequence[EvaluationItem], text: ModelTokenizer, seq_len: int
+) -> Prepared:
     """The items of an evaluation (`read_evaluation`) as tokens for rows of `seq_len`. RecipeError for texts with shots,
     for fewer items than shots, and for a question that is longer than a row."""
     kind: Kind = "text" if isinstance(items[0].asked, str) else "choices"
@@ -59,7 +61,7 @@ def prepare(evaluation: Evaluation, items: Sequence[Item], text: ModelTokenizer,
 
 
 def _asked(
-    evaluation: Evaluation, items: Sequence[Item], text: ModelTokenizer, seq_len: int
+    evaluation: EvaluationSet, items: Sequence[EvaluationItem], text: ModelTokenizer, seq_len: int
 ) -> Iterator[AskedItem]:
     shots, examples = evaluation.shots, list(items)
     if shots and isinstance(items[0].asked, str):
@@ -109,7 +111,7 @@ def windows(tokens: Sequence[int], prefix_id: int, seq_len: int) -> Iterator[tup
 
 
 def _asked_question(
-    item: Item, question: Question, before: str, text: ModelTokenizer, seq_len: int
+    item: EvaluationItem, question: Question, before: str, text: ModelTokenizer, seq_len: int
 ) -> AskedItem:
     requests = []
     pairs = zip(question.contexts, question.continuations, strict=True)

@@ -1,4 +1,4 @@
-"""A model and its tokenizer: by what the run recorded, by what lies in the folder, by what is named."""
+"""A model is opened with the tokenizer that its run recorded, its folder holds, or the caller names."""
 
 from __future__ import annotations
 

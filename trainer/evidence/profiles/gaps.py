@@ -29,7 +29,7 @@ CPU_CAUSES: dict[Cause, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class IdleGap:
     """Idle time with one cause, in a phase, while the host did `during` ("": nothing that has a name): seconds in
     all steps, in `num` stretches."""
 
@@ -40,7 +40,7 @@ class Gap:
     num: int
 
 
-def gaps_of(trace: RankTrace, idle: Intervals) -> list[Gap]:
+def gaps_of(trace: RankTrace, idle: Intervals) -> list[IdleGap]:
     """The idle stretches of a rank, by cause, the longest first."""
     starts = [one.start for one in trace.activity.starts]
     phases = sorted(trace.phases)
@@ -58,7 +58,7 @@ def gaps_of(trace: RankTrace, idle: Intervals) -> list[Gap]:
         phase = _at(phases, (begin + end) // 2)
         found[_of_host(cause, phase, during, on_gpu=trace.activity.on_gpu), phase, during].append(end - begin)
     gaps = [
-        Gap(cause=cause, phase=phase, during=during, seconds=sum(own) / 1e9, num=len(own))
+        IdleGap(cause=cause, phase=phase, during=during, seconds=sum(own) / 1e9, num=len(own))
         for (cause, phase, during), own in found.items()
     ]
     return sorted(gaps, key=lambda gap: (-gap.seconds, gap.cause, gap.phase, gap.during))

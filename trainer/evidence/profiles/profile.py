@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trainer.evidence.profiles.expected import Expected, Peaks
-from trainer.evidence.profiles.gaps import Gap, gaps_of
+from trainer.evidence.profiles.gaps import IdleGap, gaps_of
 from trainer.evidence.profiles.intervals import Intervals, union
 from trainer.evidence.profiles.late import Waits, waits_of
 from trainer.evidence.profiles.rank_trace import Message, RankTrace, Work
@@ -39,7 +39,7 @@ class RankTime:
     copying: float
     idle: float
     waited_for: Mapping[int, float]
-    gaps: Sequence[Gap]
+    gaps: Sequence[IdleGap]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

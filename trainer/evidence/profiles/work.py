@@ -65,7 +65,7 @@ class Shape(NamedTuple):
         return self.numel // max(1, repeated) * ITEM_SIZES.get(self.dtype, 4)
 
 
-class Cost(NamedTuple):
+class OperatorCost(NamedTuple):
     """Operations (None: not known), bytes that must be moved at least (None: not known), dtype."""
 
     flops: float | None
@@ -73,7 +73,7 @@ class Cost(NamedTuple):
     dtype: str
 
 
-UNKNOWN: Final = Cost(None, None, "")
+UNKNOWN: Final = OperatorCost(None, None, "")
 
 
 def tensors_of(arguments: dict[str, Any]) -> list[Shape | None]:
@@ -93,7 +93,7 @@ def tensors_of(arguments: dict[str, Any]) -> list[Shape | None]:
     return found
 
 
-def cost_of(operator: str, arguments: dict[str, Any]) -> Cost:
+def cost_of(operator: str, arguments: dict[str, Any]) -> OperatorCost:
     """What the operator costs at least. Products have 2·m·n·k operations, attention two of them over all
     positions (as the peak of a kernel without a mask has it: a causal kernel may show up to twice its share)
     and backward five; other operators read each argument once, and those in place write the first one."""
@@ -107,17 +107,17 @@ def cost_of(operator: str, arguments: dict[str, Any]) -> Cost:
     if operator.removesuffix("_backward") in _ATTENTION:
         return _attention(given, backward=operator.endswith("_backward"))
     if operator not in _MOVERS and not operator.startswith("triton_"):
-        return Cost(None, None, dtype)
+        return OperatorCost(None, None, dtype)
     moved = float(sum(shape.num_bytes for shape in given))
     if operator == "aten::_fused_adamw_":
         # Weights, gradients and both moments are read, all but the gradients written (and steps, which are small).
         moved *= 7 / 4
     elif operator.endswith("_") and operator not in _WRITERS:
         moved += given[0].num_bytes
-    return Cost(None, moved, dtype)
+    return OperatorCost(None, moved, dtype)
 
 
-def _product(factors: Sequence[Shape | None], given: Sequence[Shape]) -> Cost:
+def _product(factors: Sequence[Shape | None], given: Sequence[Shape]) -> OperatorCost:
     if len(factors) < 2 or factors[0] is None or factors[1] is None:
         return UNKNOWN
     left, right = factors[0], factors[1]
@@ -127,10 +127,10 @@ def _product(factors: Sequence[Shape | None], given: Sequence[Shape]) -> Cost:
     rows = left.numel // max(1, left.sides[-1])
     written = rows * columns * max(2, ITEM_SIZES.get(left.dtype, 4))
     moved = float(sum(shape.num_bytes for shape in given) + written)
-    return Cost(2.0 * left.numel * columns, moved, left.dtype)
+    return OperatorCost(2.0 * left.numel * columns, moved, left.dtype)
 
 
-def _attention(given: Sequence[Shape], *, backward: bool) -> Cost:
+def _attention(given: Sequence[Shape], *, backward: bool) -> OperatorCost:
     """Queries, keys, values (behind the gradient of the output, in backward): (…, heads, length, width)."""
     queries = given[1 if backward else 0 :][:3]
     if len(queries) < 3 or any(len(shape.sides) < 3 for shape in queries):
@@ -140,4 +140,4 @@ def _attention(given: Sequence[Shape], *, backward: bool) -> Cost:
     scores, sums = (2.0 * rows * key.sides[-2] * wide for wide in (query.sides[-1], value.sides[-1]))
     flops = 3 * scores + 2 * sums if backward else scores + sums
     moved = float(sum(shape.num_bytes for shape in queries) + query.num_bytes) * (2 if backward else 1)
-    return Cost(flops, moved, query.dtype)
+    return OperatorCost(flops, moved, query.dtype)

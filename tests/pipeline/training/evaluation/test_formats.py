@@ -12,8 +12,14 @@ import pytest
 
 from lineage.recipe import RecipeError
 from pipeline.cli.main import main
-from pipeline.training.evaluation.formats import FORMATS, Item, Question, format_lines, read_evaluation
-from pipeline.training.evaluation.prepare import Evaluation, encoded_pair, prepare, windows
+from pipeline.training.evaluation.formats import (
+    FORMATS,
+    EvaluationItem,
+    Question,
+    format_lines,
+    read_evaluation,
+)
+from pipeline.training.evaluation.prepare import EvaluationSet, encoded_pair, prepare, windows
 from pipeline.training.opened import ModelTokenizer
 from stages.tokens.tokenizer import load_tokenizer
 
@@ -72,7 +78,7 @@ ROWS: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], int, str
 """By the name of a format: a row, contexts (one for all choices), continuations, the right one, what is looked for."""
 
 
-def read(file: Path, *rows: Any, kind: Any = None) -> list[Item]:
+def read(file: Path, *rows: Any, kind: Any = None) -> list[EvaluationItem]:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return read_evaluation([str(file)], kind)
 
@@ -159,7 +165,7 @@ def test_examples_are_the_first_others_or_those_of_a_file(tmp_path: Path) -> Non
     read(tmp_path / "b.jsonl", QUESTION | {"question": "other"})
 
     def first_contexts(**options: Any) -> list[str]:
-        asked = Evaluation(name="a", files=(str(tmp_path / "a.jsonl"),), **options)
+        asked = EvaluationSet(name="a", files=(str(tmp_path / "a.jsonl"),), **options)
         prepared = prepare(asked, items, TEXT, 100)
         return [TEXT.tokenizer.decode(item.requests[0].tokens) for item in prepared.items]
 
@@ -171,14 +177,14 @@ def test_examples_are_the_first_others_or_those_of_a_file(tmp_path: Path) -> Non
         first_contexts(shots=2, shots_from=str(tmp_path / "b.jsonl"))
     texts = read(tmp_path / "c.jsonl", {"text": "a"})
     with pytest.raises(RecipeError, match=r"1 shots: .*c\.jsonl holds texts, before which no examples stand"):
-        prepare(Evaluation(name="c", files=(str(tmp_path / "c.jsonl"),), shots=1), texts, TEXT, 100)
+        prepare(EvaluationSet(name="c", files=(str(tmp_path / "c.jsonl"),), shots=1), texts, TEXT, 100)
 
 
 def test_a_question_that_is_longer_than_the_model_s_rows_is_refused(tmp_path: Path) -> None:
     items = read(
         tmp_path / "a.jsonl", QUESTION, QUESTION | {"question": "one two three four five six seven eight"}
     )
-    asked = Evaluation(name="a", files=(str(tmp_path / "a.jsonl"),))
+    asked = EvaluationSet(name="a", files=(str(tmp_path / "a.jsonl"),))
     assert len(prepare(asked, items, TEXT, 8).items[1].requests[0].tokens) == 9
     with pytest.raises(
         RecipeError, match=r"a\.jsonl line 2: .* are 9 tokens: expected at most 8, the model's context"

@@ -19,7 +19,7 @@ import pytest
 from lineage.storage.folder import Folder
 from pipeline.export.checkpoint import export_checkpoint
 from pipeline.training.evaluation.formats import read_evaluation
-from pipeline.training.evaluation.prepare import Evaluation, prepare
+from pipeline.training.evaluation.prepare import EvaluationSet, prepare
 from pipeline.training.opened import open_text_model
 from tests.support.training.scored_world import make_out, questions, text, write_rows
 from tests.support.training.training_runs import Run
@@ -101,7 +101,7 @@ def test_scores_are_those_of_lm_eval(name: str, folder: Path) -> None:
     model = open_text_model(str(folder / name), dtype="float32")
     assert model.opened.seq_len == SEQ_LEN
     for task, file, shots in (("texts", "texts", 0), ("choices", "choices", 0), ("shots", "choices", SHOTS)):
-        asked = Evaluation(name=task, files=(str(folder / f"{file}.jsonl"),), shots=shots)
+        asked = EvaluationSet(name=task, files=(str(folder / f"{file}.jsonl"),), shots=shots)
         prepared = prepare(asked, read_evaluation(asked.files), model.text, SEQ_LEN)
         nats = evaluated(model.opened, prepared)
         ours, result = score(prepared, nats), theirs["results"][task]

@@ -17,7 +17,7 @@ from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from pipeline.export.checkpoint import export_checkpoint
 from pipeline.training.evaluation.formats import read_evaluation
-from pipeline.training.evaluation.prepare import Evaluation, prepare
+from pipeline.training.evaluation.prepare import EvaluationSet, prepare
 from pipeline.training.opened import open_text_model
 from tests.support.outputs.lineage_query import query
 from tests.support.training.scored_world import make_out, write_rows
@@ -132,7 +132,7 @@ def scores_by_hand(
     """On all items and on the rest, from the losses of one by one."""
     model = open_text_model(str(place), step=step, tokenizer=str(world.folder / "own.tiktoken"))
     items = read_evaluation([str(world.file)])
-    asked = Evaluation(name="bench", files=(str(world.file),))
+    asked = EvaluationSet(name="bench", files=(str(world.file),))
     both = []
     for chosen in (items, [item for number, item in enumerate(items) if number not in seen]):
         nats = []
