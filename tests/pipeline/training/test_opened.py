@@ -15,8 +15,7 @@ from lineage.storage.folder import Folder
 from pipeline.export.checkpoint import export_checkpoint
 from pipeline.training.opened import open_text_model
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
-from tests.support.outputs.runs import recipe
-from tests.support.outputs.runs import run as run_pipeline
+from tests.support.outputs.own_tokenizer import make_own_tokenizer_out
 from tests.support.training.training_runs import Run
 
 TEXTS = [
@@ -30,15 +29,7 @@ TEXTS = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on tokens of own.tiktoken, and its export."""
     folder = tmp_path_factory.mktemp("opened")
-    (folder / "own.tiktoken").write_bytes(train_bpe(TEXTS, 280))
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    plain = recipe(
-        str(folder / "out"),
-        {"web": (str(folder / "texts.jsonl"),)},
-        tokenize={"encoding": str(folder / "own.tiktoken")},
-    )
-    plain["source"][0]["steps"] = ["parse"]
-    run_pipeline(folder / "work", plain)
+    make_own_tokenizer_out(folder, TEXTS, 280)
     Run(data=str(folder / "out"), output=folder / "run", changes={"steps": 1, "global_batch": 2}).start()
     export_checkpoint(Folder(str(folder / "run")), str(folder / "hf"), tokenizer=str(folder / "own.tiktoken"))
     return folder

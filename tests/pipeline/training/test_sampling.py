@@ -21,9 +21,7 @@ from pipeline.cli.main import main
 from pipeline.export.checkpoint import export_checkpoint
 from pipeline.training.opened import open_text_model
 from pipeline.training.sampling import Asked, Sampling
-from stages.tokens.tokenizer import train_bpe
-from tests.support.outputs.runs import recipe
-from tests.support.outputs.runs import run as run_pipeline
+from tests.support.outputs.own_tokenizer import make_own_tokenizer_out
 from tests.support.training.training_runs import Run
 from trainer.attempts import attempts
 
@@ -45,15 +43,7 @@ MODELS = ("debug", "gemma3-debug", "olmo3-debug", "gpt-oss-debug", "deepseek-deb
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus with a tokenizer of its own."""
     folder = tmp_path_factory.mktemp("sampled")
-    (folder / "own.tiktoken").write_bytes(train_bpe(TEXTS, 300))
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    plain = recipe(
-        str(folder / "out"),
-        {"web": (str(folder / "texts.jsonl"),)},
-        tokenize={"encoding": str(folder / "own.tiktoken")},
-    )
-    plain["source"][0]["steps"] = ["parse"]
-    run_pipeline(folder / "work", plain)
+    make_own_tokenizer_out(folder, TEXTS, 300)
     return folder
 
 
