@@ -48,7 +48,12 @@ from pipeline.cli.training import fleet as fleet_page
 from pipeline.cli.training import layouts
 from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
-from trainer.planning.counts import flops_per_token, num_active_parameters, num_parameters
+from trainer.planning.counts import (
+    flops_per_token,
+    num_active_parameters,
+    num_embedding_parameters,
+    num_parameters,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -170,7 +175,7 @@ def as_json(plan: TrainingPlan) -> dict[str, object]:
             "parameters": num_parameters(layout.config),
             "active_parameters": num_active_parameters(layout.config),
             "experts": dataclasses.asdict(layout.config.experts) if layout.config.experts else None,
-            "embedding_parameters": config.num_embedding_parameters,
+            "embedding_parameters": num_embedding_parameters(config),
             "vocabulary": dataclasses.asdict(plan.vocabulary),
             "flops_per_token": flops_per_token(layout.config, layout.seq_len),
         },
