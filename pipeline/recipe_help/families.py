@@ -15,6 +15,7 @@ from trainer.model.family_table import FAMILIES
 from trainer.model.sizes import model_config, model_names
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
+from trainer.planning.counts import num_parameters
 
 _MARKS: Final = (
     "<!-- The families, written by `make docs`. -->\n",
@@ -55,7 +56,7 @@ def _table() -> Iterator[str]:
             raise SystemExit(
                 f"no model of {family!r} in recipes/models: add one, of which the table's row is made"
             )
-        smallest = min((every[name] for name in named), key=lambda config: config.num_parameters)
+        smallest = min((every[name] for name in named), key=num_parameters)
         cells = (
             f"`{family}`",
             "; ".join(_attention(smallest)),
