@@ -29,6 +29,7 @@ from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.dedup.corpus import deduplicate
 from pipeline.dedup.dates import check_dates
+from pipeline.job_facts import run_facts, written_output
 from pipeline.model_steps.actors import check_can_work, models_of, plan_actors
 from pipeline.model_steps.phase import read_inputs
 from pipeline.phases.buckets import PartedGroups, part_groups
@@ -58,7 +59,6 @@ from pipeline.refilter.earlier import (
 from pipeline.refilter.unit import refilter_phase
 from pipeline.report.render import render_output
 from pipeline.results.dedup_result import DedupResult
-from pipeline.results.job_facts import run_facts, written_output
 from pipeline.results.run_summary import RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
 from pipeline.same_run import check_same_run
