@@ -6,7 +6,7 @@ as safetensors with config.json and the tokenizer.
 
 sluice export OUT --format megatron --to DIR              .bin and .idx: `--data-path DIR/web/00000` in Megatron-LM
 sluice export OUT --format hf --to DIR --split train=0.99,test=0.01
-sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk, s3://, gs:// or az://
+sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk, s3://, gs://, az:// or hf://
 
 The lineage of OUT records the export (view `exports`): a purge of OUT cleans it too, and sluice verify checks
 it. After a kill the same call continues; after a purge it rewrites the changed files. The bytes depend on OUT
@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         metavar="DIR",
-        help="the folder to write; for a corpus also s3://, gs://, az://",
+        help="the folder to write; for a corpus also s3://, gs://, az://, hf://",
     )
     add_json(parser)
     corpus = parser.add_argument_group("options for a corpus")
