@@ -28,8 +28,8 @@ tokenizer), and the bytes that the loader must read.
 
 --simulate draws 200 runs of the recipe's fleet (any size: --set train.workers). Failures follow the rate of
 [plan] and Llama 3's published causes; each run has the optimal cadence, restarts or recovery in place, spares
-and repair. The spread of goodput is shown beside the closed form, followed by the requests, bytes and names
-that all nodes ask of storage, compared with storage tiers. """
+and repair. The output has the spread of goodput and the closed-form value, then the storage load of all
+nodes (requests, bytes, names), compared with storage tiers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--simulate",
         action="store_true",
-        help="simulate failures of the fleet: goodput, spares worth their price, storage",
+        help="simulate failures of the fleet: goodput, worthwhile number of spares, storage",
     )
     what.add_argument(
         "--measure",
