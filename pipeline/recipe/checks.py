@@ -102,8 +102,8 @@ def check_output(output: str) -> None:
         raise RecipeError(f"run.output = {error}") from error
     if cannot_be:
         raise RecipeError(
-            f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs:// and az://"
-            " hold inputs and exports, https:// inputs"
+            f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs://, az:// and"
+            " hf:// hold inputs and exports, https:// inputs"
         )
     if mark := not_for_tables(output):
         raise RecipeError(

@@ -53,7 +53,7 @@ class SourceTable:
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
     inputs: tuple[str, ...] = key(
         is_path=True,
-        help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
+        help="paths, globs, s3://, gs://, az://, hf:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
         " environment), or a Common Crawl *.paths.gz list",
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet", "file"] = key(
