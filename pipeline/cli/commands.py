@@ -12,6 +12,7 @@ PATHS = frozenset({
     "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
     "tokenizer", "token_file", "runs", "weights", "losses", "timeline", "test_weights", "test_losses", "folder", "csv",
     "csv_safe", "nsight", "place", "on", "shots_from", "text", "check", "statements",
+    "robots",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 
@@ -77,6 +78,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "record": (
         "pipeline.cli.output.record",
         "fill in the EU's training summary, AB 2013 or Croissant from lineage",
+    ),
+    "rights": (
+        "pipeline.cli.output.rights",
+        "find documents that later robots.txt files deny, by host and signal",
     ),
     "commit": (
         "pipeline.cli.training.commit",
