@@ -237,6 +237,11 @@ class ModelConfig(JsonRecord):
         return self.rotary[layer % len(self.rotary)]
 
     @property
+    def interleaved(self) -> bool:
+        """Whether a rule turns neighbours."""
+        return any(rule is not None and rule.interleaved for rule in self.rotary)
+
+    @property
     def window(self) -> int | None:
         """That of the layers which have one."""
         return next((window for window in self.windows if window is not None), None)
@@ -264,8 +269,3 @@ class ModelConfig(JsonRecord):
     def value_dim(self) -> int:
         """Numbers of a head's value."""
         return self.latent.value_dim if self.latent else self.head_dim
-
-    @property
-    def num_embedding_parameters(self) -> int:
-        """Parameters of one vocabulary matrix."""
-        return self.vocab_size * self.width

@@ -40,6 +40,11 @@ def num_sparse_layers(config: ModelConfig) -> int:
     return sum(map(config.has_experts, range(config.num_layers)))
 
 
+def num_embedding_parameters(config: ModelConfig) -> int:
+    """Parameters of one vocabulary matrix."""
+    return config.vocab_size * config.width
+
+
 def num_parameters(config: ModelConfig) -> int:
     """All parameters; a tied vocabulary matrix counts once."""
     return _in_all(config, sum(layer_counts(config, sparse=True)))
@@ -52,14 +57,14 @@ def num_active_parameters(config: ModelConfig) -> int:
 
 def num_multiplied_parameters(config: ModelConfig) -> int:
     """Parameters that a token is multiplied with: looking a row of the input embedding up is no product."""
-    return num_active_parameters(config) - (0 if config.tied else config.num_embedding_parameters)
+    return num_active_parameters(config) - (0 if config.tied else num_embedding_parameters(config))
 
 
 def _in_all(config: ModelConfig, sparse_layer: float) -> int:
     num_sparse, matrices = num_sparse_layers(config), 1 if config.tied else 2
     layers = num_sparse * sparse_layer
     layers += (config.num_layers - num_sparse) * sum(layer_counts(config, sparse=False))
-    return int(layers) + matrices * config.num_embedding_parameters + config.width
+    return int(layers) + matrices * num_embedding_parameters(config) + config.width
 
 
 def _num_active(config: ModelConfig, *, sparse: bool) -> float:

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 from trainer.model.description import ModelConfig
 from trainer.options import TrainTable
 from trainer.parallel.checks import check_layout
-from trainer.planning.counts import ParameterCounts, layer_counts
+from trainer.planning.counts import ParameterCounts, layer_counts, num_embedding_parameters
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, rank_of_stage
 
 LARGEST_MICRO_BATCH: Final = 8
@@ -235,7 +235,7 @@ def part_counts(config: ModelConfig, part: Part) -> ParameterCounts:
     matrices = part.embedding + part.head
     if matrices == 2 and config.tied:
         matrices = 1
-    ends = matrices * config.num_embedding_parameters + part.head * config.width
+    ends = matrices * num_embedding_parameters(config) + part.head * config.width
     dense, sparse = (layer_counts(config, sparse=sparse) for sparse in (False, True))
     return ParameterCounts(
         split=ends + part.num_dense * dense.split + part.num_sparse * sparse.split,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainer.model.description import PIECE, ModelConfig, vocabulary_parts
-from trainer.planning.counts import ParameterCounts, num_latent, num_sparse_layers
+from trainer.planning.counts import ParameterCounts, num_embedding_parameters, num_latent, num_sparse_layers
 from trainer.planning.layout import (
     Part,
     PlannedLayout,
@@ -119,7 +119,7 @@ def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
     dense, sparse = layer_parameters(layout, part)
     layers = 1 + layout.prefetch_layers
     gathered = max(layers * dense.split, layers * sparse.split + 2 * max(sparse.whole, sparse.experts))
-    gathered += layout.config.num_embedding_parameters / layout.mesh.tp
+    gathered += num_embedding_parameters(layout.config) / layout.mesh.tp
     return layout.compute_bytes * min(gathered, everything)
 
 
@@ -134,7 +134,7 @@ def largest_group(layout: PlannedLayout, part: Part) -> float:
     """Parameters of the largest group whose gradients are reduced together: a layer, of a layer with experts
     these, the shared ones or the rest, or a vocabulary matrix."""
     dense, sparse = layer_parameters(layout, part)
-    return max(dense.split, *sparse, layout.config.num_embedding_parameters / layout.mesh.tp)
+    return max(dense.split, *sparse, num_embedding_parameters(layout.config) / layout.mesh.tp)
 
 
 def stream_bytes(layout: PlannedLayout) -> int:
@@ -273,7 +273,7 @@ def loss_bytes(layout: PlannedLayout) -> float:
 def matrix_gradient(layout: PlannedLayout) -> float:
     """Bytes of the output matrix's gradient that wait for backward."""
     num_bytes = layout.weight_bytes if layout.replicated_by_ddp else layout.compute_bytes
-    return layout.config.num_embedding_parameters / layout.mesh.tp * num_bytes
+    return num_embedding_parameters(layout.config) / layout.mesh.tp * num_bytes
 
 
 def waiting_gradients(layout: PlannedLayout) -> float:

@@ -28,7 +28,7 @@ from trainer.model.sizes import model_config, takes_vocabulary
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, in_domain, stays_within, traffic
-from trainer.planning.counts import flops_per_token, num_parameters
+from trainer.planning.counts import flops_per_token, num_embedding_parameters, num_parameters
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
@@ -168,7 +168,7 @@ def checkpoint_bytes(layout: PlannedLayout) -> float:
     """Weights and the optimizer's states of the whole model in `weight_bytes` each; the rest of a checkpoint
     is small."""
     num = num_parameters(layout.config)
-    ends = layout.config.num_embedding_parameters * (1 if layout.config.tied else 2)
+    ends = num_embedding_parameters(layout.config) * (1 if layout.config.tied else 2)
     states = (2 + layout.averages) * num - (num - ends if layout.muon_rounds else 0)
     return float(layout.weight_bytes * (num + states))
 

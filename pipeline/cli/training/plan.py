@@ -28,8 +28,8 @@ tokenizer), and the bytes that the loader must read.
 
 --simulate draws 200 runs of the recipe's fleet (any size: --set train.workers). Failures follow the rate of
 [plan] and Llama 3's published causes; each run has the optimal cadence, restarts or recovery in place, spares
-and repair. The spread of goodput is shown beside the closed form, followed by the requests, bytes and names
-that all nodes ask of storage, compared with storage tiers. """
+and repair. The output has the spread of goodput and the closed-form value, then the storage load of all
+nodes (requests, bytes, names), compared with storage tiers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,12 @@ from pipeline.cli.training import fleet as fleet_page
 from pipeline.cli.training import layouts
 from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
-from trainer.planning.counts import flops_per_token, num_active_parameters, num_parameters
+from trainer.planning.counts import (
+    flops_per_token,
+    num_active_parameters,
+    num_embedding_parameters,
+    num_parameters,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -82,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--simulate",
         action="store_true",
-        help="simulate failures of the fleet: goodput, spares worth their price, storage",
+        help="simulate failures of the fleet: goodput, worthwhile number of spares, storage",
     )
     what.add_argument(
         "--measure",
@@ -170,7 +175,7 @@ def as_json(plan: TrainingPlan) -> dict[str, object]:
             "parameters": num_parameters(layout.config),
             "active_parameters": num_active_parameters(layout.config),
             "experts": dataclasses.asdict(layout.config.experts) if layout.config.experts else None,
-            "embedding_parameters": config.num_embedding_parameters,
+            "embedding_parameters": num_embedding_parameters(config),
             "vocabulary": dataclasses.asdict(plan.vocabulary),
             "flops_per_token": flops_per_token(layout.config, layout.seq_len),
         },
