@@ -34,6 +34,7 @@ from pipeline.phases.buckets import PartedGroups, part_groups
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import RunState, run_phase
+from pipeline.phases.predicted import prediction_of
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise
 from pipeline.phases.read import ReadJob, read_job
@@ -91,7 +92,7 @@ def run(
         if check_same_run(plan, reporter.say, trial=trial):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
-        state = RunState(plan=plan, reporter=reporter, held=held)
+        state = RunState(plan=plan, reporter=reporter, held=held, prediction=prediction_of(plan))
         tokenizer, lines = tokenizer_of(recipe, run_input.placed)
         for line in lines:
             reporter.say(line)

@@ -34,9 +34,7 @@ from pipeline.cli.training import plan
 from pipeline.demo.pages import render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from pipeline.record.record import statements_template
-from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
-from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 from tests.support.training.plans import DEEPSEEK_V3
 from tests.support.training.traces import NsightExport
@@ -189,6 +187,9 @@ def test_a_printed_plan_works_without_data(
     (tmp_path / "config.json").write_text(json.dumps(DEEPSEEK_V3))
     monkeypatch.chdir(tmp_path)
     words = ["recipes/train.toml" if word == "RECIPE" else word for word in call.words]
+    if "recipes/crawl.toml" in words:
+        (inputs,) = make_tiny_crawl(tmp_path)["web"]
+        words += ["--set", f"source.0.inputs={json.dumps([inputs])}"]
     code = main(words)
     assert code == 0, capsys.readouterr().err
 
