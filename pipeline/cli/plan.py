@@ -5,7 +5,7 @@
   sluice plan recipes/crawl.toml --cores 64 --price-core-hour 0.034 --json
   sluice plan recipes/crawl.toml --sample-bytes 100000000 --seed 7 --keep
 
-Data recipe: a random sample of the inputs (16 MiB, of small inputs a fifth) is read, carried through the recipe's
+Data recipe: a random sample of the inputs (16 MiB, of small inputs a quarter) is read, carried through the recipe's
 steps in this process, and extrapolated by bytes. Each figure has a 90% interval; --json gives
 {name: {value, low, high}} with processor_hours.<step> for each step, memory, disk and output in bytes. Near-duplicates
 are extrapolated from the repetitions within the sample, which the last lines say. A price of 0 leaves an item out.
@@ -40,8 +40,8 @@ tokenizer), and the bytes that the loader must read.
 
 --simulate draws 200 runs of the recipe's fleet (any size: --set train.workers). Failures follow the rate of
 [plan] and Llama 3's published causes; each run has the optimal cadence, restarts or recovery in place, spares
-and repair. The spread of goodput is shown beside the closed form, followed by the requests, bytes and names
-that all nodes ask of storage, compared with storage tiers.
+and repair. The output has the spread of goodput and the closed-form value, then the storage load of all
+nodes (requests, bytes, names), compared with storage tiers.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote
 from pipeline.inputs.bundles import bundled
-from pipeline.inputs.files import Input, list_inputs
-from pipeline.inputs.kinds import check_fields, check_kinds, of_records
+from pipeline.inputs.files import Input
+from pipeline.inputs.revisions import Revisions
 from pipeline.phases.predicted import digest_of
 from pipeline.phases.steps import stages_of, step_tables
+from pipeline.plan import readable_inputs
 from pipeline.pricing.estimate import kept_share, product, total, with_interval
 from pipeline.pricing.measure import PART_BYTES, TEXTS_BYTES, Measured, MeasuredSource, Replicate, measure
 from pipeline.pricing.sample import SourceSample, draw, sample_bytes
@@ -115,10 +116,7 @@ def price(
     RecipeError where the recipe or its inputs are wrong, or the sample holds no document; OSError where an input
     cannot be reached."""
     imported = time.process_time()
-    inputs = [list_inputs(source) for source in recipe.source]
-    for source, of_source in zip(recipe.source, inputs, strict=True):
-        check_kinds(of_source, source, recipe.limits)
-        check_fields(of_records(of_source, source), source, recipe.limits)
+    inputs = readable_inputs(recipe, Revisions())
     num_bytes = sum(found.size for of_source in inputs for found in of_source)
     samples = draw(
         recipe.source, inputs, sample_bytes(num_bytes, most_bytes), recipe.run.seed if seed is None else seed
