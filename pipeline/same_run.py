@@ -115,7 +115,10 @@ def _clear_other_trial(plan: RunPlan) -> None:
     if not found:
         return
     # One that was purged stays as it is: the next trial might bring back what that took.
-    if _was_purged(out) or not all(source.get("limit_documents") for source in recorded["recipe"]["source"]):
+    if _was_purged(out) or not all(
+        source.get("limit" if "index" in source else "limit_documents")
+        for source in recorded["recipe"]["source"]
+    ):
         raise RecipeError(_refusal(plan, "another run" if is_finished else "an unfinished run", found))
     if is_finished:
         out.publish(PLAN, json.dumps(recorded, sort_keys=True, indent=1).encode())

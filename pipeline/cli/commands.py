@@ -95,6 +95,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pipeline.cli.output.export",
         "export a corpus for other tools, or a checkpoint as safetensors",
     ),
+    "index": (
+        "pipeline.cli.output.index",
+        "write the columnar index of WARC files, which source.index reads",
+    ),
     "sample": (
         "pipeline.cli.training.sample",
         "continue a prompt with a checkpoint, or a folder of safetensors",

@@ -111,7 +111,9 @@ def _is_large(recipe: PipelineRecipe, unit: Unit) -> bool:
     """Whether a unit's file is read in spans, if its format allows it. Behind its limit_documents nothing of a
     file is read, and how far that is only one reader tells."""
     source, first = recipe.source[unit.source_index], unit.inputs[0]
-    is_single = len(unit.inputs) == 1 and not is_read_whole(first.name, source.format)
+    is_single = (
+        len(unit.inputs) == 1 and not is_read_whole(first.name, source.format) and first.records is None
+    )
     return 0 < recipe.run.unit_bytes < unit.size and is_single and source.limit_documents is None
 
 

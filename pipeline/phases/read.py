@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from lineage.storage.folder import Folder
 from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.cluster.underway import UnitProgress
 from pipeline.inputs.files import Input, open_input
+from pipeline.inputs.ranges import fetched, read_selected
 from pipeline.phases.phase import Phase, RunState, publish_result
 from pipeline.phases.predicted import priced_again
 from pipeline.phases.progress import a_second
@@ -280,6 +282,9 @@ class _Reading:
         from stages.reading.reader import read_documents  # not needed by a run from parsed texts
 
         job, unit = self._job, self._unit
+        if unit.inputs[0].records is not None:
+            yield from self._selected(tally)
+            return
         for found in unit.inputs:
             counts = InputCounts()
             with open_planned(job, unit, found) as stream:
@@ -294,6 +299,19 @@ class _Reading:
             if unit.span is not None:
                 tally.keep_span(counts)
             tally.count_file(found, counts)
+
+    def _selected(self, tally: UnitTally) -> Generator[Document | Unreadable, None, None]:
+        """The same of files of which records are selected, and nothing else is fetched."""
+        with contextlib.closing(fetched(self._unit.inputs)) as records:
+            for found in self._unit.inputs:
+                counts = InputCounts()
+                assert found.records is not None
+                options = read_options(self._job, self._unit, found)
+                for each in itertools.islice(records, len(found.records)):
+                    yield from read_selected(each, found.records, options, counts)
+                    self._num_before += each.record.length
+                counts.end = found.size
+                tally.count_file(found, counts)
 
 
 def read_options(job: ReadJob, unit: Unit, found: Input) -> ReadOptions:

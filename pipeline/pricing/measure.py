@@ -22,6 +22,8 @@ from lineage.storage.folder import Folder
 from pipeline.dedup.compare import dedup_job
 from pipeline.dedup.corpus import deduplicate
 from pipeline.inputs.files import Input, open_input
+from pipeline.inputs.ranges import fetched, read_selected
+from pipeline.inputs.selected import SelectedRecords
 from pipeline.phases.groups import make_groups, unit_verdicts
 from pipeline.phases.read import batches_of, chain_of, read_job, read_options, tally_of
 from pipeline.phases.tokenize import kept_tokenizer
@@ -34,8 +36,8 @@ from pipeline.results.unit_results import ReadResult
 from pipeline.units.files import UnitWriter
 from pipeline.units.tally import UnitTally
 from stages.document import Document
-from stages.reading.options import UnreadableError
-from stages.reading.sampled import Part, read_head, read_part
+from stages.reading.options import InputCounts, ReadOptions, UnreadableError
+from stages.reading.sampled import Part, part_of, read_head, read_part
 
 _HEAD_DOCUMENTS: Final = 8
 """Of the beginning of a file, for each cell of one that cannot be read from within."""
@@ -232,6 +234,9 @@ class _Sampling:
         if cell in self._parts:
             return self._parts[cell]
         options = replace(read_options(self._job, unit, cell.found), span=None)
+        if cell.found.records is not None:
+            self._parts[cell] = _selected(cell, cell.found.records.part(cell.begin, cell.end), options)
+            return self._parts[cell]
         try:
             with open_input(cell.found) as stream:
                 if options.limit_documents is not None:
@@ -333,6 +338,15 @@ def _plan_of(
         inputs.append(of_source)
     plan = make_plan(recipe, inputs, probes)
     return plan, {unit.key: found for unit, found in zip(plan.units, cells, strict=True)}
+
+
+def _selected(cell: Cell, records: SelectedRecords, options: ReadOptions) -> Part:
+    """The documents of records that an index selects."""
+    if not len(records):
+        return Part()
+    found, counts = replace(cell.found, records=records, size=records.num_bytes), InputCounts()
+    items = (item for each in fetched((found,)) for item in read_selected(each, records, options, counts))
+    return part_of((item for item in items if isinstance(item, Document)), lambda: records.num_bytes)
 
 
 def _dealt(head: Part, num: int) -> list[Part]:

@@ -35,6 +35,7 @@ from pipeline.report.data import (
 )
 from pipeline.report.examples import examples_of_rules, web_link
 from pipeline.report.funnels import Ask, PurgedCounts, funnels_of, speeds_of
+from pipeline.report.rights import publisher_signals
 from pipeline.report.thresholds import values_of_rules
 from pipeline.report.tokens import tokens_of_sources
 from pipeline.results.clusters import largest_clusters
@@ -101,6 +102,7 @@ def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
         tables=_tables(ask, recipe),
         lengths=_lengths(ask),
         scores=_scores(ask),
+        signals=publisher_signals(ask, out),
         clusters=_clusters(
             out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts if _is_whole(row)}
         ),

@@ -248,6 +248,30 @@ class RaisedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalRow:
+    """Kept documents of a host that one kind of publishers' signals denies."""
+
+    host: str
+    kind: str
+    num_documents: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherSignals:
+    """What the signals of kept documents come to for training: documents by outcome, signals by kind and those that
+    could not be parsed, the hosts that deny the most tokens, and licences with their documents and hosts."""
+
+    num_denied: int
+    num_allowed: int
+    num_unknown: int
+    num_malformed: int
+    kinds: tuple[tuple[str, int], ...]
+    hosts: tuple[SignalRow, ...]
+    licenses: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
     """Everything on the page. `state` names the index and the purges that it was gathered from; `out` is the
     output as a command line names it; `edits` are personal data that was replaced, `other_edits` what else
@@ -269,6 +293,7 @@ class ReportData:
     tables: str
     lengths: tuple[Bar, ...]
     scores: tuple[Bar, ...]
+    signals: PublisherSignals | None
     clusters: tuple[ShownCluster, ...]
     edits: tuple[Bar, ...]
     other_edits: tuple[Bar, ...]

@@ -43,7 +43,7 @@ def read_part(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> P
     begin at. UnreadableError if the file is damaged there."""
     if begin == 0 and end == options.size:
         counts = InputCounts()
-        return _part(_documents(stream, options, counts), lambda: end)
+        return part_of(_documents(stream, options, counts), lambda: end)
     kind = detect_format(stream, options)
     stream.seek(0)
     if kind == "warc":
@@ -57,7 +57,7 @@ def read_head(stream: BinaryIO, options: ReadOptions, num_documents: int) -> Par
     """The first documents of a file; about how many bytes of it they take."""
     stream.seek(0)
     found = islice(_documents(stream, options, InputCounts()), num_documents)
-    part = _part(found, lambda: min(stream.tell(), options.size or stream.tell()), is_whole=False)
+    part = part_of(found, lambda: min(stream.tell(), options.size or stream.tell()), is_whole=False)
     last = part.documents[-1].place if part.documents else None
     cursor = _cursor(stream, options)
     if last is None or not is_compressed(cursor) or last.length == options.size:
@@ -80,8 +80,8 @@ def _packed_bytes(cursor: Cursor, num_content: int) -> float:
     return packed_before + min(share, 1.0) * (packed - packed_before)
 
 
-def _part(documents: Iterator[Document], num_bytes: Callable[[], float], *, is_whole: bool = True) -> Part:
-    """The part that these documents make; `num_bytes` is called behind the last."""
+def part_of(documents: Iterator[Document], num_bytes: Callable[[], float], *, is_whole: bool = True) -> Part:
+    """The part that these documents make, which are timed; `num_bytes` is called behind the last."""
     found: list[Document] = []
     seconds, size, first_size = 0.0, 0, 0
     while True:
@@ -118,7 +118,7 @@ def _records(stream: BinaryIO, options: ReadOptions) -> Part | None:
     def num_bytes() -> float:
         return counts.ended.position - counts.began.position if counts.ended and counts.began else 0
 
-    part = _part(_documents(stream, options, counts), num_bytes)
+    part = part_of(_documents(stream, options, counts), num_bytes)
     return None if counts.began is None and _is_one_member(stream, options) else part
 
 
@@ -149,7 +149,7 @@ def _lines(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> Part
             start=Border(begin, _WITHIN if is_within else "", begin),
             stop=Border(end, "", end),
         )
-        return _part(_documents(stream, replace(options, span=span), InputCounts()), lambda: end - begin)
+        return part_of(_documents(stream, replace(options, span=span), InputCounts()), lambda: end - begin)
     last = max(end, min(begin + _LOOKED_THROUGH, options.size or end))
     if not seek_member(cursor, begin, last) if begin else _is_one_member(stream, options):
         return None
@@ -166,7 +166,7 @@ def _lines(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> Part
     span = Span(begin=start, end=end, start=Border(start), stop=Border(cursor.position, "", num_content))
     num_bytes = cursor.position - start
     found = _documents(stream, replace(options, span=span), InputCounts())
-    return _part(found, lambda: num_bytes, is_whole=False)
+    return part_of(found, lambda: num_bytes, is_whole=False)
 
 
 def _byte_before(cursor: Cursor, position: int) -> bytes:
@@ -200,7 +200,7 @@ def _rows_of(stream: BinaryIO, options: ReadOptions, group: RowGroup, begin: int
     documents = _documents(stream, replace(options, span=span), InputCounts())
     documents = dropwhile(lambda document: document.place.offset < rows.start, documents)
     documents = takewhile(lambda document: document.place.offset < rows.stop, documents)
-    return _part(documents, lambda: len(rows) / group.num_rows * group.num_bytes)
+    return part_of(documents, lambda: len(rows) / group.num_rows * group.num_bytes)
 
 
 def _cursor(stream: BinaryIO, options: ReadOptions) -> Cursor:

@@ -100,7 +100,9 @@ def _template(options: argparse.Namespace, text: str) -> None:
     check_outside("--to", options.to)
     folder, name = split(options.to)
     if not folder.publish_new(name, text.encode()):
-        raise RecipeError(f"--to {options.to}: it is there already, and may have answers: give another name")
+        raise RecipeError(f"--to {options.to} exists and may have answers: give another name")
+    if not options.json:
+        print(visible(f"Wrote {options.to}. Next: answer its questions, then pass it with --statements"))
 
 
 def _print(row: dict[str, object], to: str | None) -> None:

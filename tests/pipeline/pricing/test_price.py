@@ -14,6 +14,7 @@ import pytest
 from pipeline.cli.main import main
 from pipeline.phases.predicted import priced_again
 from pipeline.results.estimates import PREDICTION_FILE
+from tests.support.inputs.cc_index import make_crawl
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import fingerprint, recipe, run, summary_of, write_recipe
 
@@ -88,6 +89,16 @@ def test_a_part_of_the_inputs_bounds_the_run(tmp_path: Path, capsys: pytest.Capt
     for name, real in (("documents", 3_000), ("tokens", summary["num_tokens"])):
         assert found[name]["low"] < real < found[name]["high"]
         assert found[name]["high"] < 1.3 * found[name]["low"]
+
+
+def test_records_that_an_index_selects_are_priced_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = recipe(str(tmp_path / "out"), {"web": ()})
+    crawl = make_crawl(tmp_path / "crawl")
+    plain["source"] = [{"name": "web", "index": crawl.index, "where": "fetch_status = 200"}]
+    found = told(planned(tmp_path, plain, *ALL), capsys)
+    assert found["documents"]["value"] == pytest.approx(sum(row["fetch_status"] == 200 for row in crawl.rows))
 
 
 def test_a_prediction_is_kept_for_its_run_and_shapes_no_byte_of_it(
