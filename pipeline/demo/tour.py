@@ -191,8 +191,9 @@ def _show_truth(screen: Console, found: Sequence[PlantOutcome]) -> None:
 
 
 def _train(places: DemoPaths, screen: Console) -> dict[str, object]:
-    from trainer.launch import check_training, train_on_ray
+    from trainer.launch import train_on_ray
     from trainer.options import TrainRecipe
+    from trainer.run.preflight import check_training
 
     recipe = load_recipe(places.recipe("train"), TrainRecipe)
     check_training(recipe)

@@ -94,8 +94,9 @@ def _train_on_ray(recipe: TrainRecipe, say: Say, *, shows_progress: bool) -> Tra
     say(f"{begin[0].upper()}{begin[1:]}; then the workers start …")
 
     # With Ray and torch, which a wrong recipe need not wait for.
-    from trainer.launch import check_training, train_on_ray
+    from trainer.launch import train_on_ray
     from trainer.processes.placement import local_cpus
+    from trainer.run.preflight import check_training
 
     check_training(recipe)
     with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
