@@ -243,7 +243,7 @@ class _Certificate:
 
 def _forget(places: DemoPaths, screen: Console) -> _Certificate:
     """Go back before the first reading of what was purged, do the steps since again, and certify that."""
-    from pipeline.report.certificate import publish_page
+    from pipeline.report.training.certificate import publish_page
     from trainer.checkpoint.digest import weights_digest
     from trainer.evidence.certificate import certify_replay
     from trainer.evidence.check import check_certificate

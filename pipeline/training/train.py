@@ -105,7 +105,7 @@ def _train_on_ray(recipe: TrainRecipe, say: Say, *, shows_progress: bool) -> Tra
 
 def _certified(recipe: TrainRecipe, purges: Sequence[str]) -> str:
     """Write the certificate of a replay that has ended, and its page; gives where it lies."""
-    from pipeline.report.certificate import publish_page
+    from pipeline.report.training.certificate import publish_page
     from trainer.checkpoint.digest import weights_digest
     from trainer.evidence.certificate import certify_replay
 
