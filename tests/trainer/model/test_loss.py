@@ -133,6 +133,9 @@ def test_autocast_says_what_is_multiplied_and_narrows_no_sum(monkeypatch: pytest
     assert torch.equal(found.losses_BT, expected.losses_BT)
     assert torch.equal(found.weight_VD.bfloat16(), expected.weight_VD)
     assert found.weight_VD.dtype == torch.float32
+    losses, gradients = apart(found, plainly(narrow))
+    assert losses < 1e-5
+    assert gradients < 1e-5
 
 
 def test_gradients_from_bfloat16_are_summed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
