@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sluice.history import History
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
     from sluice.proofs import Proof, commit, prove
+    from sluice.publishers import rights
     from sluice.purging import AppliedPurge, PlannedPurge, purge
     from sluice.records import DataRecord, record
     from sluice.running import load_recipe, load_train_recipe, run
@@ -137,6 +138,7 @@ __all__ = [
     "prove",
     "purge",
     "record",
+    "rights",
     "run",
     "sample",
     "scan",
@@ -213,6 +215,7 @@ _PLACES = {
     "prove": "sluice.proofs",
     "purge": "sluice.purging",
     "record": "sluice.records",
+    "rights": "sluice.publishers",
     "run": "sluice.running",
     "sample": "sluice.training",
     "scan": "sluice.corpus",

@@ -236,7 +236,7 @@ class UnitWriter:
             for finding in document.findings:
                 self._excerpts.offer(document.doc_id, finding, document.text, region)
         self._add_measured(document.doc_id, dict(document.measured))
-        started = time.perf_counter()
+        started = time.process_time()
         self._keys.add(
             {
                 "doc_id": document.doc_id,
@@ -251,7 +251,7 @@ class UnitWriter:
                 "signature": self._signer.signature(document.text) if self._signer else None,
             }
         )
-        tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.perf_counter() - started
+        tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.process_time() - started
 
     def _add_row(self, row: Mapping[str, Any]) -> None:
         self._tally.num_without_page += row["host"] is None
