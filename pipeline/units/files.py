@@ -27,7 +27,7 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.column_names import SCORE
 from pipeline.plan import Unit
-from pipeline.results.excerpts import ExcerptKeeper, best_of_keepers
+from pipeline.results.excerpts import ExcerptKeeper, ExcerptRow, best_of_keepers
 from pipeline.results.rows import RowWriter
 from pipeline.results.unit_results import (
     CleanPart,
@@ -72,7 +72,7 @@ class UnitWriter:
 
     def __init__(self, out: Folder, options: UnitFileOptions, unit: Unit, tally: UnitTally) -> None:
         self._out, self._options, self._unit, self._tally = out, options, unit, tally
-        self._of_spans: list[dict[str, Any]] = []
+        self._of_spans: list[ExcerptRow] = []
         with contextlib.ExitStack() as opened:  # where one cannot be opened, those before it are given up
             self._open(out, opened)
             self._stack = opened.pop_all()
@@ -108,7 +108,7 @@ class UnitWriter:
             for excerpt in self._kept_excerpts():
                 self._excerpt_rows.add(excerpt)
 
-    def _kept_excerpts(self) -> Iterable[dict[str, Any]]:
+    def _kept_excerpts(self) -> Iterable[ExcerptRow]:
         if self._of_spans:
             return best_of_keepers(self._of_spans)
         # Of a span all that it held: which of them stay depends on those of the other spans.

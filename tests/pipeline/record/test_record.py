@@ -227,6 +227,9 @@ def test_a_template_names_the_next_step_and_overwrites_nothing(
     assert main(call) == 2
     assert f"--to {file} exists and may have answers" in capsys.readouterr().err
     assert file.read_text() == "answered"
+    assert main([*call[:-2], "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)
+    assert asked["file"] is None and tomllib.loads(asked["text"])["form"] == "eu-summary"
 
 
 def test_the_bins_and_the_three_percent_are_those_of_the_form(world: World, tmp_path: Path) -> None:
