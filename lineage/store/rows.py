@@ -127,12 +127,16 @@ class PlacementRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditRow:
-    """A row of `edits`."""
+    """A row of `edits`. Of a cut that [dedup.inside] made: where the text was, the document in which it stays, and
+    where there."""
 
     doc_id: bytes
     stage: str
     kind: str
     count: int
+    start: int | None = None
+    twin: bytes | None = None
+    twin_start: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

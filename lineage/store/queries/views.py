@@ -10,8 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from lineage.store.column_names import added_columns
-from lineage.store.tables import SCHEMAS, TABLES, TableSpec
+from lineage.store.column_names import added_columns, added_to_edits
+from lineage.store.tables import CUTS, SCHEMAS, TABLES, TableSpec
 
 
 def _columns_of(table: TableSpec) -> tuple[str, ...]:
@@ -32,6 +32,8 @@ def definition(view: str, present: Collection[str]) -> str:
     recipe added are shown as they are."""
     schema = SCHEMAS[view]
     shown = [_show(column, schema) for column in COLUMNS[view]]
+    added = added_to_edits(present) if view == "edits" else []
+    shown += [_show(column, CUTS) for column in added]
     columns = ", ".join([*shown, *(f'"{column}"' for column in added_columns(present))])
     return f"CREATE VIEW {view} AS SELECT {columns} FROM {_rows_of(view)}"
 
