@@ -30,9 +30,9 @@ from torch import Tensor
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import Saver, training_state
 from trainer.checkpoint.store import Position
+from trainer.model.peers import local_part
 from trainer.model.sizes import model_config
 from trainer.optim.optimizer import Optimizer
-from trainer.optim.owners import local_part
 from trainer.options import CheckpointTable
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import parallelise_model

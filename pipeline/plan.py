@@ -13,10 +13,11 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from lineage.ids import content_hash
-from lineage.index.output_index import part_name, read_index
+from lineage.index.output_index import INDEX_FILE, part_name, read_index
 from lineage.index.parsed_texts import texts_name
 from lineage.recipe import RecipeError, as_plain, errors_about
 from lineage.secrets import recordable, redacted, without_secrets
@@ -24,9 +25,11 @@ from lineage.storage.folder import Folder, filesystem, is_remote, local_path, wi
 from pipeline.inputs.bundles import bundled
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
 from pipeline.inputs.kinds import check_fields, check_kinds, of_records
+from pipeline.inputs.revisions import Revisions
 from pipeline.recipe.checks import MAX_FILES, check_output
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe, effective_dedup, tables_of
+from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
 from stages.reading.options import Span
@@ -38,6 +41,8 @@ from stages.tokens.tokenizer import TOKENIZER_FILES
 _ENCODERS = "pipeline.models.encoder"
 
 PLAN = "work/plan.json"
+REVISIONS = "revisions"
+"""In a run's identity, the commits of its hf:// inputs; not there where it has none."""
 GAVE_UP = "work/gave-up"
 """There where the run ended behind its reading: with these inputs and settings it would do so again."""
 UNIT_MARKER = "unit.json"
@@ -130,7 +135,8 @@ class RunPlan:
 def plan_run(recipe: PipelineRecipe) -> RunPlan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is
     missing, and inputs that no reader is for or that lack a field."""
-    inputs = [list_inputs(source) for source in recipe.source]
+    revisions = Revisions(_recorded_revisions(recipe))
+    inputs = [list_inputs(source, revisions) for source in recipe.source]
     for source, of_source in zip(recipe.source, inputs, strict=True):
         check_kinds(of_source, source, recipe.limits)
         check_fields(of_records(of_source, source), source, recipe.limits)
@@ -144,7 +150,21 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     bundles = [
         bundled(of_source, source.format) for source, of_source in zip(recipe.source, inputs, strict=True)
     ]
-    return make_plan(recipe, bundles, probes)
+    return make_plan(recipe, bundles, probes, revisions=revisions.commits)
+
+
+def _recorded_revisions(recipe: PipelineRecipe) -> Mapping[str, str]:
+    """The commits with which an earlier call of this run was planned; none before the first one."""
+    if not any(entry.startswith("hf://") for source in recipe.source for entry in source.inputs):
+        return {}
+    out = Folder(recipe.run.output)
+    recorded: Mapping[str, Any] = {}
+    if out.exists(INDEX_FILE):
+        recorded = read_summary(out).identity
+    elif out.exists(PLAN):
+        recorded = json.loads(out.read(PLAN))
+    found: Mapping[str, str] = recorded.get(REVISIONS, {})
+    return found
 
 
 def make_plan(
@@ -152,9 +172,11 @@ def make_plan(
     inputs: Sequence[Sequence[tuple[Input, ...]]],
     probes: Mapping[str, Any],
     from_output: str | None = None,
+    revisions: Mapping[str, str] = MappingProxyType({}),
 ) -> RunPlan:
     """The plan of a run over these inputs of each source, those of one unit together, of which `probes` tell
-    what they hold, by source and name.
+    what they hold, by source and name; `revisions` are the commits at which those of the Hugging Face Hub are
+    read.
 
     RecipeError where there are too many, or where an earlier output is not there or cannot be compared with.
     The places of `dedup.against` are absolute in the plan: purges and `verify` look there later, from any
@@ -189,9 +211,11 @@ def make_plan(
             *function_libraries([step for source in recipe.source for step in source.steps]),
         ),
     }
+    if revisions:
+        identity[REVISIONS] = dict(sorted(revisions.items()))
     # What a run is called, where it writes and how much may be bad change no byte of a unit; a unit's key adds
     # what its own inputs hold.
-    shaping = {k: v for k, v in identity.items() if k != "inputs"}
+    shaping = {k: v for k, v in identity.items() if k not in ("inputs", REVISIONS)}
     limits = {k: v for k, v in identity["recipe"]["limits"].items() if k != "max_bad_records"}
     shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {
         "seed": recipe.run.seed,

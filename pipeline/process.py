@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from rich.filesize import decimal
 
 from lineage.index.output_index import Index, Shard
+from lineage.openlineage import job_events
 from lineage.recipe import RecipeError
 from lineage.storage.lock import hold
 from pipeline.cluster.session import units_session, what_starts
@@ -30,6 +31,7 @@ from pipeline.dedup.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.dedup.corpus import deduplicate
 from pipeline.dedup.dates import check_dates
 from pipeline.dedup.inside.process import cut_inside
+from pipeline.job_facts import run_facts, written_output
 from pipeline.model_steps.actors import check_can_work, models_of, plan_actors
 from pipeline.model_steps.phase import read_inputs
 from pipeline.phases.buckets import PartedGroups, part_groups
@@ -93,31 +95,39 @@ def run(
         if check_same_run(plan, reporter.say, trial=trial):
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
-        state = RunState(plan=plan, reporter=reporter, held=held)
-        tokenizer, lines = tokenizer_of(recipe, run_input.placed)
-        for line in lines:
-            reporter.say(line)
-        starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
-        reporter.say(f"{counted(plan.num_files, 'input file')}, {decimal(plan.num_bytes)}{starting}")
-        with units_session(recipe.ray):
-            for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
-                check_resources(TaskResources.of(recipe.ray, kind))
-            read_results = read(state, job, run_input)
-            compared = compare(state, read_results)
-            inside: InsideSummary | None = None
-            if recipe.dedup.inside.is_on:
-                read_results, compared, inside = cut_inside(state, read_results, compared)
-            groups = make_groups(plan, compared)
-            parted, shards = PartedGroups(whole=groups, groups=groups), list[Shard]()
-            if not recipe.tokenize.off:
-                tokenize(state, groups, read_results, run_input.placed)
-                parted = part_groups(state, groups)
-                shards = shard(state, parted.groups)
-            joined = record(state, job, parted, shards, read_results)
-            # The last that can refuse the run: index.json is not there yet.
-            run_input.check_and_record(state)
-        index = output_index(tokenizer, shards, plan.units, read_results, joined)
-        return publish(state, index, read_results, joined, compared, parted=parted, inside=inside)
+        with job_events(run_facts(plan)) as facts:
+            summary = phases(RunState(plan=plan, reporter=reporter, held=held), job, run_input)
+            facts.outputs = [written_output(plan, summary)]
+    return summary
+
+
+def phases(state: RunState, job: ReadJob, run_input: RunInput) -> RunSummary:
+    """Those of a run that holds its output."""
+    plan, reporter, recipe = state.plan, state.reporter, state.recipe
+    tokenizer, lines = tokenizer_of(recipe, run_input.placed)
+    for line in lines:
+        reporter.say(line)
+    starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
+    reporter.say(f"{counted(plan.num_files, 'input file')}, {decimal(plan.num_bytes)}{starting}")
+    with units_session(recipe.ray):
+        for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
+            check_resources(TaskResources.of(recipe.ray, kind))
+        read_results = read(state, job, run_input)
+        compared = compare(state, read_results)
+        inside: InsideSummary | None = None
+        if recipe.dedup.inside.is_on:
+            read_results, compared, inside = cut_inside(state, read_results, compared)
+        groups = make_groups(plan, compared)
+        parted, shards = PartedGroups(whole=groups, groups=groups), list[Shard]()
+        if not recipe.tokenize.off:
+            tokenize(state, groups, read_results, run_input.placed)
+            parted = part_groups(state, groups)
+            shards = shard(state, parted.groups)
+        joined = record(state, job, parted, shards, read_results)
+        # The last that can refuse the run: index.json is not there yet.
+        run_input.check_and_record(state)
+    index = output_index(tokenizer, shards, plan.units, read_results, joined)
+    return publish(state, index, read_results, joined, compared, parted=parted, inside=inside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from lineage.secrets import recordable
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE
 from lineage.store.checksum_update import WORK
-from pipeline.plan import GAVE_UP, PLAN, UNIT_MARKER, RunPlan, shaping_keys
+from pipeline.plan import GAVE_UP, PLAN, REVISIONS, UNIT_MARKER, RunPlan, shaping_keys
 from pipeline.recipe.load import differing_keys
 from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.results.run_summary import read_summary
@@ -191,8 +191,8 @@ def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions
         with suppress(RecipeError):  # a key that this version does not have: the comparison names it
             recipes = _with_every_key(recipes[0]), _with_every_key(recipes[1])
     found = differing_keys(*recipes)
-    for what in ("inputs", "files", "outputs", *(["versions"] if compare_versions else [])):
-        found += _differing_entries(what, ours[what], recorded[what])
+    for what in (REVISIONS, "inputs", "files", "outputs", *(["versions"] if compare_versions else [])):
+        found += _differing_entries(what, ours.get(what, {}), recorded.get(what, {}))
     return found
 
 

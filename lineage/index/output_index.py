@@ -216,6 +216,8 @@ def check_outside(flag: str, target: str, *, is_folder: bool = False) -> None:
     """RecipeError if `target`, which the option or key `flag` names to be written, lies under a finished
     output, or is one itself where it `is_folder`."""
     folder = Folder(target) if is_folder else split(target)[0]
+    if folder.url.startswith("hf://"):
+        return  # no output lies on the Hub, and above a repository there are no folders
     while not (folder.exists(INDEX_FILE) and folder.exists("checksums.json")):
         parent, name = split(folder.url)
         if not name or parent.url.endswith(":/"):

@@ -32,6 +32,7 @@ from lineage.index.checksums import CHECKSUMS_FILE, read_checksums, sum_file
 from lineage.index.names import EXCERPTS_FILE, REPORT_FILE
 from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
 from lineage.index.parsed_texts import FOLDER, TEXTS_FILE, parsed_text_files, read_parsed_texts
+from lineage.openlineage import EventDataset, JobFacts, dataset_name, job_events
 from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
 from lineage.purge.exports import CleanedExports, CleanExport, check_forgotten, clean_exports
 from lineage.purge.parsed_texts import clean_parsed_texts, remove_parsed_texts
@@ -137,14 +138,27 @@ def apply(
             )
         _refuse_unfinished(out)
         refuse_if_bytes_would_stay(out)
-        intent = purge.begin(plan, order)
-        purge.finish(intent)
+        with job_events(_purge_facts(out, plan)) as facts:
+            intent = purge.begin(plan, order)
+            facts.tags = {**facts.tags, "purge_id": intent.purge_id}
+            purge.finish(intent)
+            facts.outputs = [EventDataset(url=out.url, version=read_index(out).content_fingerprint)]
         return PurgeResult(
             plan=plan,
             purge_id=intent.purge_id,
             finished=finished.purge_id if finished else None,
             exports=purge.clean_exports(order.forget_exports),
         )
+
+
+def _purge_facts(out: Folder, plan: PurgePlan) -> JobFacts:
+    """A purge of `out` that is about to begin. What it is asked for is not told: a URL may be what must go."""
+    return JobFacts(
+        kind="purge",
+        name=dataset_name(out.url)[1],
+        inputs=[EventDataset(url=out.url, version=read_index(out).content_fingerprint)],
+        tags={"documents": str(plan.num_documents), "tokens": str(plan.num_tokens)},
+    )
 
 
 def clean_only(

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from lineage.recipe import RecipeError
 from lineage.secrets import redact_log
 
-REMOTE_SCHEMES = ("s3", "gs", "az", "https", "http")
+REMOTE_SCHEMES = ("s3", "gs", "az", "hf", "https", "http")
 SECRET_PREFIX = "SLUICE_SECRET_"
 """Of the variables that a recipe may name in a URL. No others: a recipe of another person could send any."""
 
@@ -27,25 +27,30 @@ def is_remote(url: str) -> bool:
     scheme, found, _ = url.partition("://")
     if found and scheme not in (*REMOTE_SCHEMES, "file"):
         raise RecipeError(
-            f"{url!r}: expected a path, file://, s3://, gs://, az:// or https://, not {scheme}://"
+            f"{url!r}: expected a path, file://, s3://, gs://, az://, hf:// or https://, not {scheme}://"
         )
     return found != "" and scheme in REMOTE_SCHEMES
 
 
 def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_* variables of an environment, by name: the settings for
-    object stores, and the credentials for web servers."""
-    prefixes = ("AWS_", "AZURE_STORAGE_", SECRET_PREFIX)
-    return {name: value for name, value in sorted(environment.items()) if name.startswith(prefixes)}
+    """The AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_* variables of an environment, HF_TOKEN and HF_ENDPOINT, by
+    name: the settings for object stores, and the credentials for web servers."""
+    prefixes, names = ("AWS_", "AZURE_STORAGE_", SECRET_PREFIX), ("HF_TOKEN", "HF_ENDPOINT")
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(prefixes) or name in names
+    }
 
 
 def filesystem(url: str) -> Any:
     """The fsspec file system that `url` belongs to. S3 takes its endpoint, region and keys from the usual
     AWS_* variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1). The role of an
     EC2 instance is asked for with AWS_EC2_METADATA_DISABLED=false. gs:// and az:// take what gcsfs and adlfs
-    find in the environment; RecipeError where that package is not installed."""
+    find in the environment, hf:// takes HF_TOKEN and HF_ENDPOINT; RecipeError where that package is not
+    installed."""
     scheme = urlsplit(url).scheme if is_remote(url) else "file"
-    if scheme not in ("s3", "gs", "az"):
+    if scheme not in ("s3", "gs", "az", "hf"):
         return _filesystem(scheme, os.getpid(), False, ())
     # A process may come to other settings (a worker that serves one job after another): they get a client of
     # their own.
@@ -78,10 +83,10 @@ def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tupl
         return S3Client(
             anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20
         )
-    if scheme in ("gs", "az"):
-        from lineage.storage.google_azure_clients import azure_store, google_store
+    if scheme in ("gs", "az", "hf"):
+        from lineage.storage.extra_clients import azure_store, google_store, hub
 
-        return google_store() if scheme == "gs" else azure_store()
+        return {"gs": google_store, "az": azure_store, "hf": hub}[scheme]()
     import fsspec  # most commands open no file by it
 
     if scheme in ("http", "https"):

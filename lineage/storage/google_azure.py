@@ -55,8 +55,15 @@ def _scheme(folder: Folder) -> str:
 
 def erase(folder: Folder) -> None:
     """Delete what a Google or Azure store still keeps of objects of `folder` that were deleted or written
-    again. StorageError where it keeps some for a time (soft delete). Nothing to do elsewhere."""
+    again. StorageError where it keeps some for a time (soft delete), or for good (the history of a repository on
+    the Hugging Face Hub). Nothing to do elsewhere."""
     scheme = _scheme(folder)
+    if scheme == "hf" and not folder.url.startswith("hf://buckets/"):
+        raise StorageError(
+            f"{folder.url}: the current files are clean, but the repository's history keeps what was deleted: squash"
+            " it (huggingface_hub.HfApi().super_squash_history), delete the unreferenced LFS files in the"
+            " repository's settings, and give the export up here with --forget-export, or export to hf://buckets/…"
+        )
     num_kept = (
         _erase_google(folder.url) if scheme == "gs" else _erase_azure(folder.url) if scheme == "az" else 0
     )

@@ -13,6 +13,13 @@ LABEL: Final = "label_"
 """What the column of the label that a classifier found likeliest begins with."""
 LICENSE: Final = "license"
 """The column of a source file's licence, as names of SPDX."""
+SIGNALS: Final = "signals"
+"""The signals of publishers about a page, a JSON list of objects (`stages.rights.decide.as_text`)."""
+TRAINING_USE: Final = "training_use"
+TRAINING_USE_BY: Final = "training_use_by"
+"""What they come to for training, and the kind of signal that decides."""
+RIGHTS: Final = (SIGNALS, TRAINING_USE, TRAINING_USE_BY)
+"""Columns of `documents` alone, and not of the parts."""
 
 
 INSIDE: Final = "dedup.inside"
@@ -24,8 +31,9 @@ stays, and where there; places are characters of the texts as they are published
 
 
 def added_columns(columns: Iterable[str]) -> list[str]:
-    """The columns among these that a recipe adds to `documents`: scores, labels, licences."""
-    return [column for column in columns if column.startswith((SCORE, LABEL)) or column == LICENSE]
+    """The columns among these that a recipe adds to `documents`: scores, labels, licences, signals of
+    publishers."""
+    return [column for column in columns if column.startswith((SCORE, LABEL)) or column in (LICENSE, *RIGHTS)]
 
 
 def added_to_edits(columns: Iterable[str]) -> list[str]:

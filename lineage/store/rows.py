@@ -127,16 +127,21 @@ class PlacementRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditRow:
-    """A row of `edits`. Of a cut that [dedup.inside] made: where the text was, the document in which it stays, and
-    where there."""
+    """A row of `edits`."""
 
     doc_id: bytes
     stage: str
     kind: str
     count: int
-    start: int | None = None
-    twin: bytes | None = None
-    twin_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutRow(EditRow):
+    """A row of `edits` where repeats were cut out of documents (`column_names.TWIN`)."""
+
+    start: int | None
+    twin: bytes | None
+    twin_start: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
   sluice completion bash          print the script; also for zsh
 
-For the present shell; for every shell, add the same line to ~/.bashrc, or to ~/.zshrc after compinit:
+Run one of these lines for the current shell. For every shell, add it to ~/.bashrc, or to ~/.zshrc after compinit:
   eval "$(sluice completion bash)"
   eval "$(sluice completion zsh)"
 

@@ -30,6 +30,7 @@ from lineage.recipe import RecipeError, errors_about, utf8_text
 from lineage.secrets import without_secrets
 from lineage.storage.folder import filesystem, is_remote, join, kind_of, local_path, with_environment
 from pipeline.inputs.retries import READING, Retries
+from pipeline.inputs.revisions import Revisions
 
 COMMON_CRAWL: Final = "https://data.commoncrawl.org"
 _COMMON_CRAWL_TOP = ("crawl-data", "cc-index", "contrib", "projects")
@@ -82,12 +83,14 @@ class _ListedFile:
     by_link: bool = False
 
 
-def list_inputs(source: InputSource) -> list[Input]:
-    """The input files of `source`, sorted by name, the first `limit` of them.
+def list_inputs(source: InputSource, revisions: Revisions | None = None) -> list[Input]:
+    """The input files of `source`, sorted by name, the first `limit` of them; those of the Hugging Face Hub at
+    the commits of `revisions`, to which are added what other revisions name now.
 
     A file that is listed twice counts once, with a warning. RecipeError: a file is missing, a glob matches
     nothing, or two files have the same relative name."""
-    listed = _one_for_each_name(source.name, _one_for_each_place(source.name, _list_all(source)))
+    every = _list_all(source, Revisions() if revisions is None else revisions)
+    listed = _one_for_each_name(source.name, _one_for_each_place(source.name, every))
     listed = sorted(listed, key=lambda found: found.name)[: source.limit]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         sizes = pool.map(lambda found: _size(source.name, found), listed)
@@ -126,7 +129,8 @@ def input_version(found: Input) -> str:
         tag = cast(str, _http().http_facts(found.address, shown=found.url).version)
     else:
         info = filesystem(found.url).info(found.address)
-        tag = str(info.get("ETag") or info.get("etag") or info.get("mtime") or "")
+        tags = (info.get(name) for name in ("ETag", "etag", "blob_id", "xet_hash", "mtime"))
+        tag = str(next((tag for tag in tags if tag), ""))
     return tag.strip('"')
 
 
@@ -137,6 +141,11 @@ def open_place(url: str, shown: str, retries: Retries | None = None, size: int |
         return open(local_path(url), "rb")
     if _is_http(url):
         return cast(BinaryIO, _http().open_http(url, retries, shown, size))
+    if url.startswith("hf://"):
+        # One answer for the whole file, which goes on after a dropped connection: the file system of the Hub's
+        # client asks for each 5 MB, and fails where an answer breaks off.
+        address, headers = filesystem(url).address(url)
+        return cast(BinaryIO, _http().open_http(address, retries, shown, size, headers))
     return cast(BinaryIO, filesystem(url).open(url, "rb", cache_type="readahead"))
 
 
@@ -152,13 +161,15 @@ def _is_http(url: str) -> bool:
     return urlsplit(url).scheme in ("http", "https")
 
 
-def _list_all(source: InputSource) -> Iterator[_ListedFile]:
+def _list_all(source: InputSource, revisions: Revisions) -> Iterator[_ListedFile]:
     for given in source.inputs:
         with errors_about(f"source.inputs of {source.name!r}"):
             entry, shown = with_environment(given), without_secrets(given)
         try:
+            if entry.startswith("hf://"):
+                entry = shown = revisions.pinned(entry)
             if _without_query(shown).endswith(_LIST_ENDINGS):
-                yield from _list_paths(entry, shown)
+                yield from _list_paths(entry, shown, revisions)
             else:
                 yield from _list_entry(entry, shown)
         except FileNotFoundError as error:
@@ -287,12 +298,13 @@ def _fixed_part(pattern: str) -> str:
     return pattern[:first].rpartition("/")[0]
 
 
-def _list_paths(entry: str, shown: str) -> Iterator[_ListedFile]:
+def _list_paths(entry: str, shown: str, revisions: Revisions) -> Iterator[_ListedFile]:
     paths = _read_paths(entry, shown)
     if not paths:
         raise OSError("the list is empty")
     base = _base_of_list(_without_query(entry), paths[0])
-    for path in paths:
+    for each in paths:
+        path = revisions.pinned(each) if each.startswith("hf://") else each
         if is_remote(path):
             yield _ListedFile(
                 name=urlsplit(path).path.strip("/"), url=path, shown=without_secrets(path), size=None

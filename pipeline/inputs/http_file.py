@@ -7,7 +7,9 @@ import itertools
 import logging
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote
 
@@ -56,7 +58,11 @@ class HttpFacts:
 
 
 def open_http(
-    url: str, retries: Retries | None = None, shown: str | None = None, size: int | None = None
+    url: str,
+    retries: Retries | None = None,
+    shown: str | None = None,
+    size: int | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> io.BufferedReader:
     """`url` as a stream. FileNotFoundError if the server says there is no such file, OSError if it stays out
     of reach or the file changes while it is read: their messages call it `shown`, by default the URL without
@@ -66,8 +72,9 @@ def open_http(
     OSError if the server states another size or gives more. Without it, and where no answer states a size,
     the end of the connection is the end of the file.
 
-    What stands before @ is sent as basic authentication."""
-    return io.BufferedReader(HttpFile(url, retries or Retries(), shown, size), _BUFFER_BYTES)
+    What stands before @ is sent as basic authentication. `headers` are sent with every request, but for what
+    authorises to another host that an answer leads to."""
+    return io.BufferedReader(HttpFile(url, retries or Retries(), shown, size, headers), _BUFFER_BYTES)
 
 
 def http_size(url: str, retries: Retries | None = None, shown: str | None = None) -> int:
@@ -98,9 +105,14 @@ class HttpFile(io.RawIOBase):
     """The raw stream below `open_http`. A read after a dropped connection goes on by a Range request."""
 
     def __init__(
-        self, url: str, retries: Retries, shown: str | None = None, planned: int | None = None
+        self,
+        url: str,
+        retries: Retries,
+        shown: str | None = None,
+        planned: int | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._url, self._retries = url, retries
+        self._url, self._retries, self._headers = url, retries, headers
         self._shown = shown or without_secrets(url)
         self._position = 0
         self._size = self._planned = planned
@@ -166,7 +178,11 @@ class HttpFile(io.RawIOBase):
         if self._size is not None and self._position >= self._size:
             return None
         response = _request(
-            "GET", self._url, {"Range": f"bytes={self._position}-"}, self._retries, shown=self._shown
+            "GET",
+            self._url,
+            {**self._headers, "Range": f"bytes={self._position}-"},
+            self._retries,
+            shown=self._shown,
         )
         if response.status == 416:
             response.close()

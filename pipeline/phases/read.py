@@ -24,7 +24,14 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.progress import a_second
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
-from pipeline.recipe.tables import PipelineRecipe, columns_added_by, effective_dedup, keeps_facts, tables_of
+from pipeline.recipe.tables import (
+    PipelineRecipe,
+    columns_added_by,
+    columns_of_documents,
+    effective_dedup,
+    keeps_facts,
+    tables_of,
+)
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
 from pipeline.units.facts import publish_facts
@@ -88,6 +95,7 @@ def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
         stages=tuple(dict.fromkeys(step for source in recipe.source for step in source.steps)),
         whole_ledger=recipe.quality.ledger == "all",
         added=columns_added_by(recipe),
+        added_to_documents=columns_of_documents(recipe),
         keep_text=recipe.run.keep_text,
         keep_facts=keeps_facts(recipe),
         fragments=frozenset(source.name for source in recipe.source if source.fragments),

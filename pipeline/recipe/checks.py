@@ -28,6 +28,7 @@ from stages.quality.options import check_one_each, check_tables, check_threshold
 from stages.reading.options import (
     RowFields,
 )
+from stages.rights.options import check_rights
 from stages.steps.catalogue import CATALOGUE, given_keys
 from stages.steps.classifier import check_classifiers
 from stages.steps.language import (
@@ -101,8 +102,8 @@ def check_output(output: str) -> None:
         raise RecipeError(f"run.output = {error}") from error
     if cannot_be:
         raise RecipeError(
-            f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs:// and az://"
-            " hold inputs and exports, https:// inputs"
+            f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs://, az:// and"
+            " hf:// hold inputs and exports, https:// inputs"
         )
     if mark := not_for_tables(output):
         raise RecipeError(
@@ -133,6 +134,7 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
     check_min_scores(recipe.language)
     check_language_model(recipe.language)
     check_phone_region(recipe.pii)
+    check_rights(recipe.rights)
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
     check_buckets(recipe)

@@ -11,7 +11,7 @@ from lineage.recipe import (
     RecipeError,
     key,
 )
-from lineage.store.column_names import LABEL, LICENSE, SCORE
+from lineage.store.column_names import LABEL, LICENSE, RIGHTS, SCORE
 from stages.chain import DEFAULT_STEPS
 from stages.dedup.options import DedupTable
 from stages.quality.judged_languages import judges_code
@@ -53,7 +53,7 @@ class SourceTable:
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
     inputs: tuple[str, ...] = key(
         is_path=True,
-        help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
+        help="paths, globs, s3://, gs://, az://, hf:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
         " environment), or a Common Crawl *.paths.gz list",
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet", "file"] = key(
@@ -263,8 +263,13 @@ class PipelineRecipe(RecipeStepTables, _BeforeSteps):
     ray: RayTable = key(RayTable())
 
 
+def columns_of_documents(recipe: PipelineRecipe) -> tuple[str, ...]:
+    """The columns that `documents` has besides, for this recipe (`tables.with_added`)."""
+    return (*columns_added_by(recipe), *(RIGHTS if recipe.rights.record else ()))
+
+
 def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
-    """The columns that `documents` and the parts have besides, for this recipe (`tables.with_added`)."""
+    """Those of them that the parts have too."""
     scored = [table for table in recipe.classifier if not table.rejects]
     labelled = (LABEL + table.name for table in scored if table.is_argmax)
     license = (LICENSE,) if judges_code(recipe.quality) else ()

@@ -1,4 +1,4 @@
-"""docs/families.md: what of each model family is computed, and which layouts it cannot have.
+"""docs/families.md: the features of each model family, and the layouts that it refuses.
 
 `python -m pipeline.recipe_help.families docs/families.md` writes the table into the page, between its marks."""
 
@@ -15,6 +15,7 @@ from trainer.model.family_table import FAMILIES
 from trainer.model.sizes import model_config, model_names
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
+from trainer.planning.counts import num_parameters
 
 _MARKS: Final = (
     "<!-- The families, written by `make docs`. -->\n",
@@ -55,13 +56,13 @@ def _table() -> Iterator[str]:
             raise SystemExit(
                 f"no model of {family!r} in recipes/models: add one, of which the table's row is made"
             )
-        smallest = min((every[name] for name in named), key=lambda config: config.num_parameters)
+        smallest = min((every[name] for name in named), key=num_parameters)
         cells = (
             f"`{family}`",
             "; ".join(_attention(smallest)),
             _norms(smallest),
             _feed_forward(smallest),
-            ", ".join(_around(smallest)) or "plain",
+            ", ".join(_around(smallest)) or "untied",
             ", ".join(named),
             ", ".join(_refused(smallest)) or "nothing",
         )
@@ -69,28 +70,29 @@ def _table() -> Iterator[str]:
 
 
 def _attention(config: ModelConfig) -> Iterator[str]:
-    yield "latents of keys, values and queries" if config.latent else "grouped heads"
+    yield "MLA" if config.latent else "GQA"
     if config.input_biases:
-        yield "biases of q, k, v" + (" and o" if config.output_bias else "")
+        yield "q, k, v" + (" and o" if config.output_bias else "") + " biases"
     if config.query_key_norm != "none":
-        yield "norms of q and k, " + (
-            "each head" if config.query_key_norm == "head" else "all heads together"
-        )
+        yield "QK norm " + ("per head" if config.query_key_norm == "head" else "over all heads")
     if config.window is not None:
         near = sum(config.window_of(layer) is not None for layer in range(config.num_layers))
-        yield f"window in {near} of {config.num_layers} layers" if near < config.num_layers else "window"
+        yield "sliding window" + (
+            f" in {near} of {config.num_layers} layers" if near < config.num_layers else ""
+        )
     if None in config.rotary:
-        yield "no positions in some layers"
+        yield "no RoPE in some layers"
     if config.score_divisor is not None:
-        yield "scale of its own"
+        yield "custom scale"
     if config.score_cap is not None:
-        yield "scores capped"
+        yield "soft cap on scores"
     if config.sinks:
-        yield "sinks"
+        yield "attention sinks"
 
 
 def _norms(config: ModelConfig) -> str:
-    return config.norms + (", 1 + weight" if config.norm_kind == "one plus" else "")
+    place = {"before": "pre-norm", "behind": "post-norm", "both": "pre- and post-norm"}[config.norms]
+    return place + (", 1 + weight" if config.norm_kind == "one plus" else "")
 
 
 def _feed_forward(config: ModelConfig) -> str:
@@ -105,11 +107,11 @@ def _feed_forward(config: ModelConfig) -> str:
 
 def _around(config: ModelConfig) -> Iterator[str]:
     if config.tied:
-        yield "one matrix"
+        yield "tied"
     if config.embedding_scale != 1:
         yield "embedding × √width"
     if config.logit_cap is not None:
-        yield "logits capped"
+        yield "soft cap on logits"
 
 
 def _refused(config: ModelConfig) -> Iterator[str]:

@@ -24,7 +24,7 @@ from lineage.index.output_index import PartFile
 from lineage.index.parsed_texts import ParsedPart
 from lineage.purge.purged_sets import PURGED_RULE
 from lineage.storage.folder import Folder
-from lineage.store.column_names import LABEL, LICENSE, SCORE, added_columns
+from lineage.store.column_names import LABEL, LICENSE, RIGHTS, SCORE, added_columns
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
 from pipeline.plan import RunPlan, Unit
@@ -329,7 +329,7 @@ class _UnitFilter:
             row["stage"] not in self._start.stages[: self._start.parse + 1]
             and row["text_hash"] in self._purged.hashes
         ):
-            return _purged(document, "parse")
+            return _purged(replace(document, labels=_labels(row, "url")), "parse")
         return None
 
     def _of(self, rows: dict[bytes, list[_Row]], row: _Row) -> list[_Row]:
@@ -420,7 +420,11 @@ def _scores(row: _Row) -> tuple[tuple[str, float], ...]:
 
 def _labels(row: _Row, step: str) -> tuple[tuple[str, str], ...]:
     """What a step found out that is a column of text."""
-    is_of_step = {"quality": LICENSE.__eq__, "classifier": lambda column: column.startswith(LABEL)}.get(step)
+    is_of_step = {
+        "url": RIGHTS.__contains__,
+        "quality": LICENSE.__eq__,
+        "classifier": lambda column: column.startswith(LABEL),
+    }.get(step)
     columns = filter(is_of_step, added_columns(row)) if is_of_step is not None else ()
     return tuple((column, row[column]) for column in columns if row[column] is not None)
 

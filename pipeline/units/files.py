@@ -52,16 +52,17 @@ MEASURED_FILE: Final = "measured.parquet"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFileOptions:
     """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that count against a text
-    by the rules of `tables` and `stages` marked in excerpts, every finding, the columns that it adds
-    (`tables.with_added`), the texts after parse, the facts that a run starts from; the sources in which URLs
-    with other fragments are other pages. Where texts `are_cut` behind all units, the part is one of the unit's own
-    files."""
+    by the rules of `tables` and `stages` marked in excerpts, every finding, the columns that it adds to
+    the parts and to `documents` (`tables.with_added`), the texts after parse, the facts that a run starts from;
+    the sources in which URLs with other fragments are other pages. Where texts `are_cut` behind all units, the
+    part is one of the unit's own files."""
 
     dedup: DedupTable
     tables: StepTables
     stages: tuple[str, ...]
     whole_ledger: bool
     added: tuple[str, ...]
+    added_to_documents: tuple[str, ...]
     keep_text: bool
     keep_facts: bool
     fragments: frozenset[str]
@@ -95,7 +96,8 @@ class UnitWriter:
         else:
             self._part = rows(unit.part_file, schema)
         self._documents = rows(
-            f"{folder}/documents.parquet", tables.with_added(tables.SCHEMAS["documents"], options.added)
+            f"{folder}/documents.parquet",
+            tables.with_added(tables.SCHEMAS["documents"], options.added_to_documents),
         )
         self._edits = rows(f"{folder}/edits.parquet", tables.SCHEMAS["edits"])
         self._findings = rows(f"{folder}/findings.parquet", tables.SCHEMAS["findings"])

@@ -20,6 +20,8 @@ from stages.ngrams import Encode
 from stages.pii.options import PiiTable
 from stages.pii.step import PiiStep, pii_rules
 from stages.quality.options import QualityTable
+from stages.rights.options import RightsTable
+from stages.rights.sites import site_files
 from stages.rules import Rule
 from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder, classifier_rules
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, decontaminate_rules
@@ -29,6 +31,7 @@ from stages.steps.models.fasttext_model import BUNDLED
 from stages.steps.parse import ParseStep, ParseTable, parse_rules
 from stages.steps.prefilter import RULES as PREFILTER_RULES
 from stages.steps.prefilter import PrefilterStep
+from stages.steps.rights import RightsReader, rights_rules
 from stages.steps.url import UrlStep, UrlTable, url_rules
 from stages.steps.user.user_step import StepTable, UserStep
 
@@ -38,6 +41,7 @@ class RecipeStepTables:
     """The recipe's tables of steps, by their names in it: a recipe is one of these."""
 
     url: UrlTable = key(UrlTable())
+    rights: RightsTable = key(RightsTable())
     parse: ParseTable = key(ParseTable())
     language: LanguageTable = key(LanguageTable())
     quality: QualityTable = key(QualityTable())
@@ -111,6 +115,17 @@ class StepSpec:
     rules: Callable[[StepTables], Sequence[Rule]] = lambda tables: ()
 
 
+def _url_step(inputs: StepInputs) -> Step:
+    tables = inputs.tables
+    reader = RightsReader(tables.rights, inputs.pages) if tables.rights.record else None
+    return UrlStep(tables.url, tables.max_document_bytes, rights=reader, ledger=tables.ledger)
+
+
+def _site_files(tables: StepTables) -> tuple[str, ...]:
+    with errors_about("rights.robots"):
+        return site_files(tables.rights.robots)
+
+
 def _quality_step(inputs: StepInputs) -> Step:
     from stages.quality.step import quality_step  # spaCy's rules take a moment that help need not wait for
 
@@ -153,6 +168,7 @@ _URL_LISTS: Final[dict[str, Files]] = {
     "url.block_soft_words": lambda tables: tables.url.block_soft_words,
     "url.block_subwords": lambda tables: tables.url.block_subwords,
 }
+_SITE_FILES: Final[dict[str, Files]] = {"rights.robots": _site_files}
 _TOKENIZER_KEYS: Final = ("tokenize.encoding", "tokenize.end_of_text")
 
 _ALL_KEPT: Final = ((), "all")
@@ -196,15 +212,25 @@ def _language_key(name: str) -> Value:
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
     "url": StepSpec(
-        make=lambda inputs: UrlStep(
-            inputs.tables.url, inputs.tables.max_document_bytes, ledger=inputs.tables.ledger
-        ),
+        make=_url_step,
         modules=("stages.steps.url",),
-        recipe_keys=("url", "limits.max_document_bytes"),
-        files=_URL_LISTS,
-        asks={**_URL_LISTS, "url.truncated": lambda tables: tables.url.truncated == "reject"},
-        own_keys={"url.match": lambda tables: tables.url.match != UrlTable().match},
-        rules=lambda tables: url_rules(tables.url, tables.max_document_bytes),
+        recipe_keys=("url", "rights", "limits.max_document_bytes"),
+        leaves_out=lambda tables: () if tables.rights.record else ("rights",),
+        files={**_URL_LISTS, **_SITE_FILES},
+        asks={
+            **_URL_LISTS,
+            **_SITE_FILES,
+            "url.truncated": lambda tables: tables.url.truncated == "reject",
+            "rights.deny": lambda tables: tables.rights.deny,
+        },
+        own_keys={
+            "url.match": lambda tables: tables.url.match != UrlTable().match,
+            **_keys_of_table("rights", RightsTable, but=("deny", "robots")),
+        },
+        rules=lambda tables: (
+            *url_rules(tables.url, tables.max_document_bytes),
+            *rights_rules(tables.rights),
+        ),
     ),
     "prefilter": StepSpec(
         make=lambda inputs: PrefilterStep(inputs.tables.language, inputs.pages, ledger=inputs.tables.ledger),

@@ -52,10 +52,9 @@ class RankEncoder:
         return np.asarray(ids, dtype=np.uint32)
 
     def _encode_pieces(self, text: str) -> Tokens:
-        """What tiktoken does, with an engine that has no limit: split by the pattern, merge each piece.
-
-        The ids are tiktoken's but next to a letter that Unicode 17 added."""
-        pieces = (match.group() for match in regex.finditer(self._vocabulary.pattern, text))
+        """What tiktoken does, with an engine that has no limit: split by the pattern, merge each piece."""
+        found = regex.finditer(self._vocabulary.pattern, text.translate(_unassigned(text)))
+        pieces = (text[match.start() : match.end()] for match in found)
         ids = [token for piece in pieces for token in self._exact._encode_single_piece(piece)]
         return np.array(ids, dtype=np.uint32)
 
@@ -97,6 +96,25 @@ class RankEncoder:
         """The bytes of each token; of a special one, its name."""
         special = {token: text.encode() for text, token in self._vocabulary.special.items()}
         return special | {rank: token for token, rank in self._vocabulary.ranks.items()}
+
+
+def _unassigned(text: str) -> dict[int, str]:
+    """The characters of `text` that tiktoken's Unicode does not assign, each with a noncharacter to stand for it.
+
+    regex follows a later Unicode, where such a character may be a letter and the split falls elsewhere. A
+    noncharacter is unassigned for ever."""
+    asked = "".join(set(text))
+    return {
+        ord(character): "\ufdd0"
+        for character in bytes(_unassigned_encoding().encode_ordinary(asked)).decode()
+    }
+
+
+@functools.cache
+def _unassigned_encoding() -> tiktoken.Encoding:
+    """Encodes nothing but unassigned characters, as their bytes."""
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    return tiktoken.Encoding("unassigned", pat_str=r"\p{Cn}", mergeable_ranks=ranks, special_tokens={})
 
 
 def _disputed(text: str) -> bool:

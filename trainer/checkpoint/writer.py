@@ -36,6 +36,7 @@ from lineage.storage.folder import Folder, filesystem
 from trainer.checkpoint.files import PieceWriter
 from trainer.checkpoint.room import free_bytes
 from trainer.checkpoint.store import CheckpointError, record_sums
+from trainer.model.peers import local_part
 
 PROCESS_FROM_BYTES: Final = 64 << 20
 _ALIGNMENT: Final = 64
@@ -81,7 +82,7 @@ class StagingMemory:
         if not self._staged:
             self._make(state)
         for name, tensor in state.items():
-            _local(self._staged[name]).copy_(_local(tensor), non_blocking=True)
+            local_part(self._staged[name]).copy_(local_part(tensor), non_blocking=True)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return self._staged
@@ -98,7 +99,7 @@ class StagingMemory:
 
     def _make(self, state: Mapping[str, Tensor]) -> None:
         ends = []
-        for tensor in map(_local, state.values()):
+        for tensor in map(local_part, state.values()):
             self.num_bytes += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
             ends.append(self.num_bytes)
         self.num_bytes = max(self.num_bytes, _ALIGNMENT)
@@ -110,7 +111,7 @@ class StagingMemory:
             )
             torch.cuda.check_error(int(registered))
         for (name, tensor), end in zip(state.items(), ends, strict=True):
-            local = _local(tensor)
+            local = local_part(tensor)
             begin = end - -(-local.nbytes // _ALIGNMENT) * _ALIGNMENT
             copied = self._bytes[begin : begin + local.nbytes].view(local.dtype).view(local.shape)
             if isinstance(tensor, DTensor):
@@ -118,10 +119,6 @@ class StagingMemory:
                 # mesh.
                 copied = DTensor(copied, tensor._spec, requires_grad=False)  # type: ignore[no-untyped-call]
             self._staged[name] = copied
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 class WriterProcess:

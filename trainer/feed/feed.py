@@ -22,7 +22,7 @@ from torch import Tensor
 from lineage.storage.folder import Folder, join, local_path
 from trainer.attempts import Attempt, steps_on_line
 from trainer.data.blocks import BlockReader
-from trainer.data.corpus import Corpus, reopen
+from trainer.data.corpus import Corpus, CorpusOutput, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, document_layout
 from trainer.data.disks import disk_of
 from trainer.data.figures import NUM_COUNTED
@@ -135,6 +135,11 @@ class Feed:
     def vocab_size(self) -> int:
         """Ids that may occur, end-of-text included."""
         return self._dataset.corpus.tokenizer.vocab_size
+
+    @property
+    def outputs(self) -> tuple[CorpusOutput, ...]:
+        """The outputs that are read, with their content as it is now."""
+        return self._dataset.corpus.outputs
 
     @property
     def order_version(self) -> int:

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from lineage.ids import content_hash
-from trainer.optim.owners import local_part
+from trainer.model.peers import local_part
 from trainer.processes.heard import of_every_rank
 
 _AT_ONCE: Final = 1 << 22

@@ -67,32 +67,18 @@ def model_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     if not config.tied:
         shapes[HEAD] = (config.vocab_size, config.width)
     for number in range(config.num_layers):
-        for name, shape in _of_layer(config, number):
+        for name, shape in layer_shapes(config, sparse=config.has_experts(number)):
             shapes[f"model.layers.{number}.{name}"] = shape
     return shapes
 
 
-def parameter_axes(config: ModelConfig) -> dict[str, int]:
-    """The axes of each parameter of a model, by its name."""
-    shapes = model_shapes(config).items()
-    return {name: len(shape) for name, shape in shapes if not name.endswith(f"{OURS}.bias")}
-
-
-def stored_parts(config: ModelConfig) -> dict[str, list[StoredPart]]:
-    """For each tensor of a model the stored ones that hold it."""
-    return {name: list(_parts(name, shape, config)) for name, shape in model_shapes(config).items()}
-
-
-def stored_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of each tensor of a folder."""
-    return {part.name: part.shape for parts in stored_parts(config).values() for part in parts}
-
-
-def _of_layer(config: ModelConfig, number: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def layer_shapes(config: ModelConfig, *, sparse: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of each parameter of a layer with experts (`sparse`) or without, and of the bias that corrects
+    its router."""
     for norm in filter(None, NORM_PLACES[config.norms]):
         yield f"{norm}.weight", (config.width,)
     yield from _of_attention(config)
-    if config.experts is None or not config.has_experts(number):
+    if config.experts is None or not sparse:
         yield from _gated("mlp", config.width, config.hidden)
         return
     sizes, width = config.experts, config.width
@@ -110,6 +96,22 @@ def _of_layer(config: ModelConfig, number: int) -> Iterator[tuple[str, tuple[int
             yield f"{OURS}.experts.{bias}", (num, output)
     if sizes.num_shared:
         yield from _gated(f"{OURS}.shared_expert", width, hidden * sizes.num_shared)
+
+
+def parameter_axes(config: ModelConfig) -> dict[str, int]:
+    """The axes of each parameter of a model, by its name."""
+    shapes = model_shapes(config).items()
+    return {name: len(shape) for name, shape in shapes if not name.endswith(f"{OURS}.bias")}
+
+
+def stored_parts(config: ModelConfig) -> dict[str, list[StoredPart]]:
+    """For each tensor of a model the stored ones that hold it."""
+    return {name: list(_parts(name, shape, config)) for name, shape in model_shapes(config).items()}
+
+
+def stored_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of each tensor of a folder."""
+    return {part.name: part.shape for parts in stored_parts(config).values() for part in parts}
 
 
 def _of_attention(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

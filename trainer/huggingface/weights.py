@@ -40,9 +40,9 @@ from trainer.huggingface.weights_hash import stretch_hashes, weights_hash
 from trainer.model.description import ModelConfig
 from trainer.model.families import to_hugging_face
 from trainer.model.family_table import FAMILIES
+from trainer.model.peers import local_part
 from trainer.model.rotary import rotary_angles
 from trainer.model.transformer import initial_weight
-from trainer.optim.owners import local_part
 from trainer.parallel.weights import assign
 
 GENERATION: Final = "generation_config.json"

@@ -35,7 +35,7 @@ from trainer.in_place.memory import (
 )
 from trainer.in_place.pieces import as_bytes, pass_on
 from trainer.in_place.takeover import ClaimedAttempt, claim_attempt, fill, progress_from, publish_missing
-from trainer.optim.owners import local_part
+from trainer.model.peers import local_part
 from trainer.options import TrainRecipe
 from trainer.processes.agreement import Agreement, RankReport, agree, keeps_copy_of
 from trainer.processes.heard import by_first_rank, from_rank, of_every_rank

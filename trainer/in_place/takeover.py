@@ -15,7 +15,7 @@ from trainer.checkpoint.state import restore
 from trainer.checkpoint.store import checkpoint_folder, complete_checkpoints, delete_left_over
 from trainer.in_place.memory import InMemoryState, Snapshot, StepCopies
 from trainer.in_place.pieces import as_bytes, from_bytes, receive
-from trainer.optim.owners import local_part
+from trainer.model.peers import local_part
 from trainer.options import TrainRecipe
 from trainer.parallel.weights import settle_buckets
 from trainer.processes.agreement import Agreement, keeps_copy_of

@@ -38,6 +38,7 @@ from trainer.options import (
 )
 from trainer.ordering.geometry import Geometry, num_validated
 from trainer.parallel.checks import check_layout
+from trainer.planning.counts import flops_per_token
 from trainer.recipe_tables.failures import RecoveryTable
 from trainer.recipe_tables.mixing import MixTable
 from trainer.recipe_tables.parallelism import ParallelTable, ResourcesTable
@@ -100,7 +101,7 @@ class Ablation:
     @property
     def flops_per_token(self) -> float:
         """Of training a proxy."""
-        return self.model.flops_per_token(self.recipe.train.seq_len)
+        return flops_per_token(self.model, self.recipe.train.seq_len)
 
     @property
     def flops_per_run(self) -> float:

@@ -39,10 +39,11 @@ def kernel_for(device: torch.device, head_dim: int) -> Kernel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
     """Positions of rows as a mask sees them: the number of each one's document, and its place in the row; (B,
-    T)."""
+    T). `whole`: all of a row's, in their order."""
 
     documents_BT: Tensor
     places_BT: Tensor
+    whole: bool = False
 
     def part(self, rows: slice, at: slice) -> Positions:
         """Those of some rows."""
@@ -76,18 +77,10 @@ def document_mask(documents_BT: Tensor, kernel: Kernel, window: int | None = Non
     `documents_BT` numbers the documents of each row; only equality counts. Dense: bool of shape (B, 1, T,
     T), pieces with a window."""
     places_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
-    every = Positions(documents_BT=documents_BT, places_BT=places_T.expand_as(documents_BT))
-    if kernel == "dense":
-        if window is not None:
-            return pieces_between(every, every, window)
-        same_BTT = documents_BT[:, :, None] == documents_BT[:, None, :]
-        return same_BTT.tril_().unsqueeze(1)
-
-    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        seen = (query >= key) & (documents_BT[row, query] == documents_BT[row, key])
-        return seen if window is None else seen & (query - key < window)
-
-    return _block_mask(every, every, window, visible)
+    every = Positions(documents_BT=documents_BT, places_BT=places_T.expand_as(documents_BT), whole=True)
+    if kernel == "dense" and window is not None:
+        return pieces_between(every, every, window)
+    return mask_between(every, every, kernel, window)
 
 
 def mask_between(
@@ -100,7 +93,8 @@ def mask_between(
         return _visible_between(queries, keys, window)
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        query_place, key_place = queries.places_BT[row, query], keys.places_BT[row, key]
+        query_place = query if queries.whole else queries.places_BT[row, query]
+        key_place = key if keys.whole else keys.places_BT[row, key]
         same = queries.documents_BT[row, query] == keys.documents_BT[row, key]
         seen = (query_place >= key_place) & same
         return seen if window is None else seen & (query_place - key_place < window)
@@ -154,41 +148,28 @@ def _block_mask(
 ) -> BlockMask:
     """From the bounds of each block's places and documents, so that no matrix of all positions is ever made. A
     block where bounds do not exclude a `visible` pair is computed, pair by pair unless all of it is visible."""
-    first, last = (
-        {name: one[..., None] for name, one in _bounds(queries, side).items()} for side in ("min", "max")
-    )
-    key_first, key_last = (
-        {name: one[:, None] for name, one in _bounds(keys, side).items()} for side in ("min", "max")
-    )
-    some = (last["places"] >= key_first["places"]) & (last["documents"] >= key_first["documents"])
-    some &= first["documents"] <= key_last["documents"]
-    every = (first["places"] >= key_last["places"]) & (first["documents"] == key_last["documents"])
-    every &= (first["documents"] == last["documents"]) & (key_first["documents"] == key_last["documents"])
+    (first_document, first), (last_document, last) = _bounds(queries, -1)
+    (first_of_key, key_first), (last_of_key, key_last) = _bounds(keys, -2)
+    some = (last >= key_first) & (last_document >= first_of_key) & (first_document <= last_of_key)
+    every = (first >= key_last) & (first_document == last_document)
+    every &= (first_of_key == last_of_key) & (first_document == last_of_key)
     if window is not None:
-        some &= first["places"] - key_last["places"] < window
-        every &= last["places"] - key_first["places"] < window
+        some &= first - key_last < window
+        every &= last - key_first < window
     for axis, positions in ((1, queries), (2, keys)):
         if positions.places_BT.shape[1] % _BLOCK:  # the last block is not whole
             every.select(axis, -1).fill_(False)
-    partly = _ordered(some & ~every)
-    return BlockMask.from_kv_blocks(
-        *partly,
-        *_ordered(every),
-        BLOCK_SIZE=_BLOCK,
-        mask_mod=visible,
-        seq_lengths=(queries.places_BT.shape[1], keys.places_BT.shape[1]),
-    )
+    lengths = queries.places_BT.shape[1], keys.places_BT.shape[1]
+    blocks = *_ordered(some & ~every), *_ordered(every)
+    return BlockMask.from_kv_blocks(*blocks, BLOCK_SIZE=_BLOCK, mask_mod=visible, seq_lengths=lengths)
 
 
-def _bounds(positions: Positions, side: Literal["min", "max"]) -> dict[str, Tensor]:
-    """The least or the greatest place and document of each block, (B, blocks)."""
-    found = {}
-    for name, values_BT in (("places", positions.places_BT), ("documents", positions.documents_BT)):
-        missing = -values_BT.shape[1] % _BLOCK
-        filled = torch.cat((values_BT, values_BT[:, -1:].expand(-1, missing)), dim=1)
-        blocks = filled.reshape(len(filled), -1, _BLOCK)
-        found[name] = blocks.amin(-1) if side == "min" else blocks.amax(-1)
-    return found
+def _bounds(positions: Positions, axis: int) -> tuple[Tensor, Tensor]:
+    """The least and the greatest document and place of each block, (2, B, blocks) with another `axis`."""
+    both = torch.stack((positions.documents_BT, positions.places_BT))
+    filled = torch.cat((both, both[..., -1:].expand(-1, -1, -both.shape[-1] % _BLOCK)), dim=-1)
+    low, high = filled.reshape(*filled.shape[:2], -1, _BLOCK).aminmax(dim=-1)
+    return low.unsqueeze(axis), high.unsqueeze(axis)
 
 
 def _ordered(chosen_BQK: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,16 +217,8 @@ def _attend_to_each(
 
 
 def _attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scoring: Scoring) -> Tensor:
-    kernel = functools.partial(
-        _flex(query.is_cuda),
-        query,
-        key,
-        value,
-        score_mod=_cap_mod(scoring.cap),
-        block_mask=mask,
-        scale=scoring.scale,
-        enable_gqa=True,
-    )
+    attend = functools.partial(_flex(query.is_cuda), block_mask=mask, scale=scoring.scale, enable_gqa=True)
+    kernel = functools.partial(attend, query, key, value, score_mod=_cap_mod(scoring.cap))
     if scoring.sinks_H is None:
         return cast(Tensor, kernel())
     output, found = kernel(return_aux=AuxRequest(lse=True))

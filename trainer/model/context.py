@@ -20,6 +20,7 @@ from torch import Tensor
 
 from trainer.model.attention import DocumentMask, attend_here
 from trainer.model.cache import CachedMask
+from trainer.model.peers import gathered
 from trainer.model.pieces import RingMask, Scoring, attend_in_pieces
 
 
@@ -61,9 +62,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, mine: Tensor, group: dist.ProcessGroup) -> Tensor:
         context.group = group
-        every = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
-        dist.all_gather(every, mine.contiguous(), group=group)
-        return torch.cat(every, dim=1)
+        return torch.cat(gathered(mine, group), dim=1)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:

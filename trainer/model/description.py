@@ -237,6 +237,11 @@ class ModelConfig(JsonRecord):
         return self.rotary[layer % len(self.rotary)]
 
     @property
+    def interleaved(self) -> bool:
+        """Whether a rule turns neighbours."""
+        return any(rule is not None and rule.interleaved for rule in self.rotary)
+
+    @property
     def window(self) -> int | None:
         """That of the layers which have one."""
         return next((window for window in self.windows if window is not None), None)
@@ -261,134 +266,6 @@ class ModelConfig(JsonRecord):
         return scale
 
     @property
-    def num_sparse_layers(self) -> int:
-        """Layers with experts."""
-        if self.experts is None:
-            return 0
-        return self.num_layers - sum(layer < self.num_layers for layer in self.experts.dense_layers)
-
-    @property
-    def num_attention_parameters(self) -> int:
-        """Parameters of one layer's attention with its biases, norms and sinks, and of the norms before and behind
-        it and the feed-forward part."""
-        products = sum(inputs * outputs * times for _, inputs, outputs, times in self.attention_products())
-        queries, pairs = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        normed = {"none": 0, "head": 2 * self.head_dim, "all heads": queries + pairs}[self.query_key_norm]
-        if self.latent is not None:
-            normed = self.latent.kv_rank + (self.latent.query_rank or 0)
-        biases = self.input_biases * (queries + 2 * pairs) + self.output_bias * self.width
-        around = (4 if self.norms == "both" else 2) * self.width
-        return products + normed + biases + around + self.sinks * self.num_heads
-
-    @property
     def value_dim(self) -> int:
         """Numbers of a head's value."""
         return self.latent.value_dim if self.latent else self.head_dim
-
-    @property
-    def num_latent(self) -> int:
-        """Numbers of a token's latents, which every tensor peer has whole; 0 without latent attention."""
-        return (
-            self.latent.kv_rank + self.latent.rope_dim + (self.latent.query_rank or 0) if self.latent else 0
-        )
-
-    def attention_products(self, tp: int = 1) -> list[tuple[str, int, int, int]]:
-        """The products with weights of one layer's attention on one of `tp` tensor peers, which share its
-        heads: name, both sides of the matrix, how often."""
-        width, latent = self.width, self.latent
-        queries, values = self.num_heads * self.head_dim // tp, self.num_heads * self.value_dim // tp
-        if latent is None:
-            pairs = self.num_kv_heads * self.head_dim // tp
-            found = [("queries", width, queries, 1), ("keys, values", width, pairs, 2)]
-        else:
-            pairs = self.num_heads * (latent.nope_dim + latent.value_dim) // tp
-            found = [
-                ("keys' and values' latent", width, latent.kv_rank + latent.rope_dim, 1),
-                ("keys and values", latent.kv_rank, pairs, 1),
-                ("queries", latent.query_rank or width, queries, 1),
-            ]
-            found += [("queries' latent", width, latent.query_rank, 1)] if latent.query_rank else []
-        return [*found, ("attention's output", values, width, 1)]
-
-    @property
-    def num_layer_parameters(self) -> int:
-        """Parameters of one layer without experts: attention, gated feed-forward part, norms."""
-        return self.num_attention_parameters + 3 * self.width * self.hidden
-
-    @property
-    def num_whole_parameters(self) -> int:
-        """Parameters of one layer's router and shared experts, which tensor parallel does not split."""
-        if self.experts is None:
-            return 0
-        of_router = (self.width + self.experts.router.bias) * self.experts.num_experts
-        return of_router + 3 * self.width * self.experts.hidden * self.experts.num_shared
-
-    @property
-    def num_expert_parameters(self) -> int:
-        """Parameters of one routed expert of one layer."""
-        if self.experts is None:
-            return 0
-        biases = self.experts.biases * (2 * self.experts.hidden + self.width)
-        return 3 * self.width * self.experts.hidden + biases
-
-    @property
-    def num_embedding_parameters(self) -> int:
-        """Parameters of one vocabulary matrix."""
-        return self.vocab_size * self.width
-
-    @property
-    def num_parameters(self) -> int:
-        """All parameters; a tied vocabulary matrix counts once."""
-        return self._with_experts(self.experts.num_experts if self.experts else 0)
-
-    @property
-    def num_active_parameters(self) -> int:
-        """Parameters of the layers and experts that one token passes, and both vocabulary matrices."""
-        return self._with_experts(self.experts.top_k if self.experts else 0)
-
-    def _with_experts(self, num_experts: int) -> int:
-        matrices, sparse = 1 if self.tied else 2, self.num_sparse_layers
-        layers = (self.num_layers - sparse) * self.num_layer_parameters
-        layers += sparse * self._num_sparse_layer_parameters(num_experts)
-        return layers + matrices * self.num_embedding_parameters + self.width
-
-    def _num_sparse_layer_parameters(self, num_experts: int) -> int:
-        return (
-            self.num_attention_parameters
-            + self.num_whole_parameters
-            + num_experts * self.num_expert_parameters
-        )
-
-    @property
-    def num_multiplied_parameters(self) -> int:
-        """Parameters that a token is multiplied with: looking a row of the input embedding up is no
-        product."""
-        return self.num_active_parameters - (0 if self.tied else self.num_embedding_parameters)
-
-    def layer_flops(self, *, sparse: bool) -> float:
-        """Operations of one layer's products with weights for a token, forward and backward: 6 a parameter.
-        (Norms, counted as PaLM does, are less than one in ten thousand.)"""
-        if not sparse or self.experts is None:
-            return 6.0 * self.num_layer_parameters
-        return 6.0 * self._num_sparse_layer_parameters(self.experts.top_k)
-
-    def attention_flops(self, seq_len: int, window: int | None = None) -> float:
-        """Operations of one layer's attention for a token, forward and backward: 12·H·Q·T for H heads of Q
-        numbers (PaLM, 2204.02311, appendix B); of queries and values half each. T, the whole row, is twice what a
-        causal mask leaves in the mean; of a `window` it is twice what that leaves: W·(2 − W/T)."""
-        seen = min(window or seq_len, seq_len)
-        return 6.0 * self.num_heads * (self.head_dim + self.value_dim) * seen * (2 - seen / seq_len)
-
-    def flops_per_token(self, seq_len: int) -> float:
-        """Floating point operations of forward and backward for a token at full attention over `seq_len`, or
-        over the layers' windows: 6·(N − embeddings) + 12·L·H·Q·T (PaLM, 2204.02311, appendix B; experts that a
-        token does not see left out), recomputation not counted."""
-        return 6.0 * self.num_multiplied_parameters + self.all_attention_flops(seq_len)
-
-    def all_attention_flops(self, seq_len: int) -> float:
-        """`attention_flops` of all layers."""
-        size = len(self.windows)
-        return sum(
-            (self.num_layers - at + size - 1) // size * self.attention_flops(seq_len, window)
-            for at, window in enumerate(self.windows)
-        )

@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from trainer.model.description import Experts as ExpertSizes
 from trainer.model.description import Gate, ModelConfig
 from trainer.model.feed_forward import FeedForward, opened, raised
+from trainer.model.peers import gathered, local_part
 from trainer.recipe_tables.parallelism import ExpertsTable
 
 _ALIGNMENT: Final = 16
@@ -68,18 +69,16 @@ class ExpertLayer(nn.Module):
         sizes, width = self.sizes, config.width
         self.gate = Router(width, sizes.num_experts, has_bias=sizes.router.bias)
         self.experts = StackedExperts(width, sizes, config.gate)
-        self.shared_expert = (
-            FeedForward(width, sizes.hidden * sizes.num_shared, config.gate) if sizes.num_shared else None
-        )
+        shared = sizes.hidden * sizes.num_shared
+        self.shared_expert = FeedForward(width, shared, config.gate) if shared else None
         self.is_corrected = table.bias_rate > 0 or sizes.router.corrected
         if self.is_corrected:
             self.register_buffer("bias", torch.zeros(sizes.num_experts))
 
     def forward(self, x_BTD: Tensor, routing: Routing) -> Tensor:
         if isinstance(x_BTD, DTensor):  # split by position: each tensor parallel rank routes its own
-            mesh = x_BTD.device_mesh
-            local = x_BTD.to_local(grad_placements=[Shard(1)])
-            return DTensor.from_local(self._mix(local, routing), mesh, [Shard(1)], run_check=False)
+            mixed = self._mix(x_BTD.to_local(grad_placements=[Shard(1)]), routing)
+            return DTensor.from_local(mixed, x_BTD.device_mesh, [Shard(1)], run_check=False)
         return self._mix(x_BTD, routing)
 
     def _mix(self, x_BTD: Tensor, routing: Routing) -> Tensor:
@@ -104,8 +103,7 @@ class ExpertLayer(nn.Module):
         x_ND, chosen_NJ, kept_NJ, gates_NJ = (
             t.flatten(0, 1) for t in (x_BTD, chosen_BTJ, kept_BTJ, gates_BTJ)
         )
-        mixed_ND = dispatch(x_ND, chosen_NJ, kept_NJ, gates_NJ, self.experts)
-        mixed_BTD = mixed_ND.view_as(x_BTD)
+        mixed_BTD = dispatch(x_ND, chosen_NJ, kept_NJ, gates_NJ, self.experts).view_as(x_BTD)
         return mixed_BTD if self.shared_expert is None else mixed_BTD + self.shared_expert(x_BTD)
 
     def _scores(self, logits_BTE: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,14 +177,13 @@ class StackedExperts(nn.Module):
     def spread(self, mesh: DeviceMesh) -> None:
         """Give each rank of `mesh` an equal share of the experts: tokens then travel to them and back."""
         for name, parameter in list(self.named_parameters(recurse=False)):
-            setattr(
-                self, name, nn.Parameter(distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None))
-            )
+            spread = distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None)
+            setattr(self, name, nn.Parameter(spread))
         self.group = mesh.get_group()
 
     def forward(self, x_ND: Tensor, counts_E: Tensor) -> Tensor:
         """Outputs of tokens in the order of their experts; `counts_E` says how many each expert has."""
-        held = {name: _local(one).to(x_ND.dtype) for name, one in self.named_parameters(recurse=False)}
+        held = {name: local_part(one).to(x_ND.dtype) for name, one in self.named_parameters(recurse=False)}
         aligned = all(size * x_ND.element_size() % _ALIGNMENT == 0 for size in held["w1"].shape[1:])
         if aligned and x_ND.dtype != torch.float64 and len(x_ND):
             ends_E = counts_E.cumsum(0).to(torch.int32)
@@ -197,9 +194,8 @@ class StackedExperts(nn.Module):
                 return done if bias is None else done + bias.repeat_interleave(counts_E, dim=0)
 
             return self._through(x_ND, product)
-        each = zip(
-            torch.split(x_ND, counts_E.tolist()), *(one.unbind() for one in held.values()), strict=True
-        )
+        parts = torch.split(x_ND, counts_E.tolist())
+        each = zip(parts, *(one.unbind() for one in held.values()), strict=True)
         return torch.cat([self._of_one(part, dict(zip(held, of_one, strict=True))) for part, *of_one in each])
 
     def _of_one(self, x_ND: Tensor, held: Mapping[str, Tensor]) -> Tensor:
@@ -210,10 +206,6 @@ class StackedExperts(nn.Module):
     def _through(self, x_ND: Tensor, product: Callable[[Tensor, str], Tensor]) -> Tensor:
         inner_NF = opened(self.gate, product(x_ND, "1")) * raised(self.gate, product(x_ND, "3"))
         return product(inner_NF, "2")
-
-
-def _local(weight: Tensor) -> Tensor:
-    return weight.to_local() if isinstance(weight, DTensor) else weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +223,8 @@ class WholeRows:
     ) -> WholeRows:
         """Collective over `sequence`."""
         if sequence is not None:
-            every = _gathered(torch.cat((chosen_BTJ, places_BT[..., None]), dim=-1), sequence)
+            mine = torch.cat((chosen_BTJ, places_BT[..., None]), dim=-1)
+            every = torch.cat(gathered(mine, sequence), dim=1)
             order = every[..., -1].argsort(dim=1)
             chosen_BTJ = every[..., :-1].gather(1, order[..., None].expand_as(every[..., :-1]))
         flat_BN = chosen_BTJ.flatten(1)
@@ -256,13 +249,6 @@ class WholeRows:
         return kept_BTJ.gather(1, places_BT[..., None].expand(*places_BT.shape, num_choices))
 
 
-def _gathered(mine: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The tensors (B, T, …) of all ranks, joined along T."""
-    every = [torch.empty_like(mine) for _ in range(group.size())]
-    dist.all_gather(every, mine.contiguous(), group=group)
-    return torch.cat(every, dim=1)
-
-
 def dispatch(
     x_ND: Tensor, chosen_NJ: Tensor, kept_NJ: Tensor, gates_NJ: Tensor, experts: StackedExperts
 ) -> Tensor:
@@ -271,26 +257,20 @@ def dispatch(
     num_choices = chosen_NJ.shape[1]
     kept = kept_NJ.flatten().nonzero().flatten()
     kept = kept[chosen_NJ.flatten()[kept].argsort(stable=True)]
-    tokens, counts_E = (
-        kept // num_choices,
-        torch.bincount(chosen_NJ.flatten()[kept], minlength=experts.num_experts),
-    )
+    counts_E = torch.bincount(chosen_NJ.flatten()[kept], minlength=experts.num_experts)
+    tokens, group = kept // num_choices, experts.group
     sent = x_ND[tokens]
-    came = (
-        experts(sent, counts_E) if experts.group is None else _travel(sent, counts_E, experts, experts.group)
-    )
+    came = experts(sent, counts_E) if group is None else _travel(sent, counts_E, experts, group)
     weighted = came * gates_NJ.flatten()[kept, None].to(came.dtype)
     return torch.zeros_like(x_ND).index_add(0, tokens, weighted)
 
 
 def _travel(sent_ND: Tensor, counts_E: Tensor, experts: StackedExperts, group: dist.ProcessGroup) -> Tensor:
     """Outputs of tokens, in the order of their experts, that other ranks of `group` have shares of."""
-    counts_RE = torch.empty_like(counts_E).view(
-        group.size(), -1
-    )  # of each sending rank, for each expert here
-    dist.all_to_all_single(counts_RE, counts_E.view(group.size(), -1), group=group)
-    leaving = counts_E.view(group.size(), -1).sum(1).tolist()
-    coming = counts_RE.sum(1).tolist()
+    of_ranks = counts_E.view(group.size(), -1)
+    counts_RE = torch.empty_like(of_ranks)  # of each sending rank, for each expert here
+    dist.all_to_all_single(counts_RE, of_ranks, group=group)
+    leaving, coming = of_ranks.sum(1).tolist(), counts_RE.sum(1).tolist()
     came = cast(Tensor, _AllToAll.apply(sent_ND, coming, leaving, group))  # type: ignore[no-untyped-call]
     # They lie by sender, and by expert within one: experts take them by expert.
     expert_of = torch.arange(counts_RE.shape[1], device=came.device).repeat(group.size())
@@ -344,12 +324,8 @@ def _figures(
     """`Routing.figures` of one layer, float64 (E + NUM_SUMS)."""
     real_BT = counted_B[:, None].expand(chosen_BTJ.shape[:2])
     chosen = chosen_BTJ[real_BT].flatten()
-    entropy_BT = torch.special.entr(shares_BTE).sum(-1)
-    sums = [
-        (~kept_BTJ[real_BT]).sum(),
-        *(tensor_BT[real_BT].sum() for tensor_BT in (entropy_BT, *losses_BT)),
-        real_BT.sum(),
-    ]
+    summed = torch.special.entr(shares_BTE).sum(-1), *losses_BT
+    sums = [(~kept_BTJ[real_BT]).sum(), *(each_BT[real_BT].sum() for each_BT in summed), real_BT.sum()]
     counts_E = torch.bincount(chosen, minlength=shares_BTE.shape[-1])
     return torch.cat([counts_E.double(), torch.stack([number.double() for number in sums])])
 

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, errors_about
 from trainer.model.description import (
     Experts,
     Gate,
@@ -20,7 +20,7 @@ from trainer.model.description import (
     RouterConfig,
     YarnScaling,
 )
-from trainer.model.family_table import FAMILIES, HARMLESS, KEYS, NEEDED, NUMBER, SIZE, TRUTH, Family
+from trainer.model.family_table import FAMILIES, HARMLESS, KEYS, NUMBER, SIZE, TRUTH, Family
 
 _T = TypeVar("_T")
 
@@ -42,29 +42,32 @@ def from_hugging_face(
 ) -> ModelConfig:
     """The model that a config.json describes; RecipeError names key and value of what we cannot build.
     A null is a key that is left out, but where it is a value of its own."""
-    if not isinstance(raw, Mapping):
-        raise RecipeError(f"{where}: expected a table of keys, as a config.json of a model has")
-    kind = raw.get("model_type", "llama")
-    if kind not in kinds:
-        raise _wrong(where, "model_type", kind, f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}")
-    family = FAMILIES[kind]
-    _check_keys(raw, family, where, reads_weights=kinds is TRAINED_KINDS)
+    with errors_about(where):
+        if not isinstance(raw, Mapping):
+            raise RecipeError("expected a table of keys, as a config.json of a model has")
+        kind = raw.get("model_type", "llama")
+        if kind not in kinds:
+            raise _wrong("model_type", kind, f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}")
+        return _read({**raw, "model_type": kind}, FAMILIES[kind], reads_weights=kinds is TRAINED_KINDS)
+
+
+def _read(raw: Mapping[str, Any], family: Family, *, reads_weights: bool) -> ModelConfig:
+    _check_keys(raw, family, reads_weights=reads_weights)
     given = {name: value for name, value in raw.items() if value is not None or name in _NULLS}
     for alias, name in family.aliases.items():
         value = given.pop(alias, None)
         if value is not None and given.setdefault(name, value) != value:
-            raise RecipeError(
-                f"{where}: {alias} = {value!r}, and {name} = {given[name]!r}: expected one value"
-            )
-    _check_numbers(given, family, where)
+            raise RecipeError(f"{alias} = {value!r}, and {name} = {given[name]!r}: expected one value")
     known = {**family.defaults, **given}
-    needed = (*NEEDED, *family.needed)
-    if missing := next((name for name in needed if name not in known), None):
-        raise RecipeError(f"{where}: {missing} is missing: expected a {kind} config.json")
-    values: dict[str, Any] = {"family": kind, **family.fixed}
-    for name in (*needed, *family.defaults):
-        if name in KEYS:
-            values |= dict.fromkeys(KEYS[name].fields, known[name])
+    values: dict[str, Any] = {"family": raw["model_type"], **family.fixed}
+    for name in family.keys:
+        if name not in known:
+            raise RecipeError(f"{name} is missing: expected a {raw['model_type']} config.json")
+        if key := KEYS.get(name):
+            kind = SIZE if name in family.not_zero else key.kind
+            if (value := given.get(name)) is not None and not _is(kind, value):
+                raise _wrong(name, value, kind)
+            values |= dict.fromkeys(key.fields, known[name])
     width, heads = known["hidden_size"], known["num_attention_heads"]
     values["num_kv_heads"] = values["num_kv_heads"] or heads
     values["head_dim"] = values.get("head_dim") or width // heads
@@ -74,10 +77,10 @@ def from_hugging_face(
         values["embedding_scale"] = width**0.5
     if "experts.num_experts" in values:
         values.setdefault("experts.hidden", known["intermediate_size"])
-        values["experts.dense_layers"] = _dense_layers(known, where)
-    slides = _sliding_layers(known, family, where)
+        values["experts.dense_layers"] = _dense_layers(known)
+    slides = _sliding_layers(known, family)
     values["windows"] = _pattern(known["sliding_window"] if slide else None for slide in slides)
-    values["rotary"] = _rotary(known, given, family, slides, where)
+    values["rotary"] = _rotary(known, given, family, slides)
     return cast(ModelConfig, _build(ModelConfig, values))
 
 
@@ -91,47 +94,35 @@ def _build(kind: Any, values: Mapping[str, Any]) -> Any:
     return kind(**direct, **{name: _build(_NESTED[name], fields) for name, fields in inner.items()})
 
 
-def _wrong(where: str, name: str, value: object, expected: str) -> RecipeError:
-    return RecipeError(f"{where}: {name} = {value!r}: expected {expected}")
+def _wrong(name: str, value: object, expected: str) -> RecipeError:
+    return RecipeError(f"{name} = {value!r}: expected {expected}")
 
 
-def _check_keys(raw: Mapping[str, Any], family: Family, where: str, *, reads_weights: bool) -> None:
+def _check_keys(raw: Mapping[str, Any], family: Family, *, reads_weights: bool) -> None:
     """RecipeError with key and value where a config.json asks for what is not computed here. A key that is
     null counts as not given."""
     if reads_weights and raw.get("quantization_config") is not None:
         raise RecipeError(
-            f"{where}: quantization_config = {raw['quantization_config']!r}: the folder's weights are quantized:"
+            f"quantization_config = {raw['quantization_config']!r}: the folder's weights are quantized:"
             " expected float16, bfloat16, float32 or float64 (transformers' model.dequantize() makes them)"
         )
     only = family.only_values
     for name, value in only.items():
-        given = raw.get(name)
-        if given is not None and given != value and name not in family.harmless:
-            kind = raw.get("model_type", "llama")
-            raise _wrong(where, name, given, f"{value!r} (model_type {kind!r})")
+        if raw.get(name) not in (None, value) and name not in family.harmless:
+            raise _wrong(name, raw[name], f"{value!r} (model_type {raw['model_type']!r})")
     if family.planned_only:
         return
     # Early folders write LLaMAForCausalLM.
     names = raw.get("architectures") or [family.architecture]
     if str(names).lower() != f"['{family.architecture}']".lower():
-        raise _wrong(where, "architectures", names, f"[{family.architecture!r}]")
-    known = {*NEEDED, *family.needed, *family.defaults, *family.aliases, *family.harmless, *only, *HARMLESS}
-    known |= {"layer_types"} if reads_weights else {"layer_types", "quantization_config"}
+        raise _wrong("architectures", names, f"[{family.architecture!r}]")
+    known = {*family.keys, *family.aliases, *family.harmless, *only, *HARMLESS, "layer_types"}
     for name, value in raw.items():
-        if name not in known and value is not None:
+        if name not in known and value is not None and (reads_weights or name != "quantization_config"):
             raise RecipeError(
-                f"{where}: {name} = {value!r}: the trainer computes no such thing, so it would train another"
-                " model; take the key out if the weights do not need it"
+                f"{name} = {value!r}: the trainer computes no such thing, so it would train another model;"
+                " take the key out if the weights do not need it"
             )
-
-
-def _check_numbers(raw: Mapping[str, Any], family: Family, where: str) -> None:
-    """RecipeError where the value of a key that is read is of another kind than the model needs."""
-    for name in (*NEEDED, *family.needed, *family.defaults):
-        if (value := raw.get(name)) is not None and name in KEYS:
-            kind = SIZE if name in family.not_zero else KEYS[name].kind
-            if not _is(kind, value):
-                raise _wrong(where, name, value, kind)
 
 
 def _is(kind: str, value: Any) -> bool:
@@ -142,28 +133,29 @@ def _is(kind: str, value: Any) -> bool:
     return type(value) is int and value >= (kind == SIZE)
 
 
-def _dense_layers(known: Mapping[str, Any], where: str) -> tuple[int, ...]:
+def _dense_layers(known: Mapping[str, Any]) -> tuple[int, ...]:
     """The layers without experts: the first few, or all but each so many-th and those that are named."""
     first, step = known.get("first_k_dense_replace", 0), known.get("decoder_sparse_step", 1)
     named = known.get("mlp_only_layers") or []
     if not isinstance(named, list):
-        raise _wrong(where, "mlp_only_layers", named, "a list of layers")
+        raise _wrong("mlp_only_layers", named, "a list of layers")
     layers = range(known["num_hidden_layers"])
     return tuple(layer for layer in layers if layer < first or (layer + 1) % step or layer in named)
 
 
-def _sliding_layers(known: Mapping[str, Any], family: Family, where: str) -> list[bool]:
+def _sliding_layers(known: Mapping[str, Any], family: Family) -> list[bool]:
     """Which layers have a window."""
     layers, types = range(known["num_hidden_layers"]), known.get("layer_types")
+    chooses = "layer_types" in family.defaults
     if types is not None:
-        expected = (_FULL, _SLIDING) if "layer_types" in family.defaults else (_FULL,)
+        expected = (_FULL, _SLIDING) if chooses else (_FULL,)
         lists = isinstance(types, list) and len(types) == len(layers)
         if not lists or any(kind not in expected for kind in types):
-            each = "for each" if len(expected) > 1 else "in every"
-            raise _wrong(where, "layer_types", types, f"{' or '.join(map(repr, expected))} {each} layer")
+            each = "for each" if chooses else "in every"
+            raise _wrong("layer_types", types, f"{' or '.join(map(repr, expected))} {each} layer")
     if family.slides is None or not known.get("use_sliding_window", True):
         return [False for _ in layers]
-    if types is not None and "layer_types" in family.defaults:
+    if types is not None and chooses:
         return [kind == _SLIDING for kind in types]
     return [family.slides(known, layer) for layer in layers]
 
@@ -171,67 +163,63 @@ def _sliding_layers(known: Mapping[str, Any], family: Family, where: str) -> lis
 def _pattern(values: Iterable[_T]) -> tuple[_T, ...]:
     """The shortest stretch that the layers repeat."""
     every = tuple(values)
-    for length in range(1, len(every)):
-        if every[length:] == every[:-length]:
-            return every[:length]
-    return every
+    fits = (length for length in range(1, len(every)) if every[length:] == every[:-length])
+    return every[: next(fits, None)]
 
 
 def _rotary(
-    known: Mapping[str, Any], given: Mapping[str, Any], family: Family, slides: list[bool], where: str
+    known: Mapping[str, Any], given: Mapping[str, Any], family: Family, slides: list[bool]
 ) -> tuple[Rotary | None, ...]:
     """The rules of rotary positions, in either spelling (`rope_theta` and `rope_scaling`, or
     `rope_parameters`). RecipeError where the two disagree, or say what the trainer does not compute."""
     if family.planned_only:  # nothing of a plan hangs on how rotation is scaled
         return (Rotary(theta=float(known["rope_theta"])),)
-    spelt = {name: given.get(name) or {} for name in ("rope_scaling", "rope_parameters")}
-    for name, table in spelt.items():
-        if not isinstance(table, Mapping):
-            raise _wrong(where, name, table, "a table of rotary positions")
-    local: Mapping[str, Any] = {}
+    spelt = [_table(name, given.get(name) or {}) for name in ("rope_scaling", "rope_parameters")]
     if family.local_theta is not None:
-        nested = dict(spelt["rope_parameters"])
-        spelt["rope_parameters"], local = nested.pop(_FULL, None) or {}, nested.pop(_SLIDING, None) or {}
+        nested = dict(spelt[1])
+        spelt[1], local = (
+            _table(f"rope_parameters: {name}", nested.pop(name, None) or {}) for name in (_FULL, _SLIDING)
+        )
         if nested:
-            name, value = next(iter(nested.items()))
             tables = f"a table for {_FULL!r} and one for {_SLIDING!r}"
-            raise _wrong(where, f"rope_parameters: {name}", value, tables)
-    elif not any(spelt.values()):
-        spelt["rope_parameters"] = family.left_out.get("rope_parameters") or {}
-    full = _rule(spelt.values(), (given.get("rope_theta"), known["rope_theta"]), known, where)
-    rules = [full] * len(slides)
+            raise _wrong(f"rope_parameters: {next(iter(nested))}", next(iter(nested.values())), tables)
+    elif not any(spelt):
+        spelt[1] = family.left_out.get("rope_parameters", {})
+    full = other = _rule("rope_theta", spelt, known, given)
     if family.local_theta is not None:
-        theta = known.get("rope_local_base_freq", family.local_theta)
-        other = _rule([local], (given.get("rope_local_base_freq"), theta), known, where)
-        rules = [other if slide else full for slide in slides]
+        base = {"rope_local_base_freq": family.local_theta, **known}
+        other = _rule("rope_local_base_freq", [local], base, given)
+    rules = [other if slide else full for slide in slides]
     if (rotates := family.rotates) is not None:
         numbers = known.get("no_rope_layers")
         if numbers is not None and (not isinstance(numbers, list) or len(numbers) < len(slides)):
-            raise _wrong(where, "no_rope_layers", numbers, "a number for each layer")
+            raise _wrong("no_rope_layers", numbers, "a number for each layer")
         return _pattern(rule if rotates(known, layer) else None for layer, rule in enumerate(rules))
     return _pattern(rules)
 
 
+def _table(name: str, table: Any) -> Mapping[str, Any]:
+    if not isinstance(table, Mapping):
+        raise _wrong(name, table, "a table of rotary positions")
+    return table
+
+
 def _rule(
-    tables: Iterable[Mapping[str, Any]], theta: tuple[Any, float], known: Mapping[str, Any], where: str
+    base: str, tables: Iterable[Mapping[str, Any]], known: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Rotary:
-    """One rule from the tables that describe it. `theta`: as given beside them, and as it is where nothing says
-    it."""
-    given_theta, default_theta = theta
+    """One rule from the tables that describe it. `base`: the key beside them for its theta."""
     found: dict[str, Any] = {}
-    for table in ({"rope_theta": given_theta}, *tables):
-        if not isinstance(table, Mapping):
-            raise RecipeError(f"{where}: {table!r}: expected a table of rotary positions")
+    for table in ({"rope_theta": given.get(base)}, *tables):
         for spelling, value in table.items():
             key = "rope_type" if spelling == "type" else spelling
             if value is not None and found.setdefault(key, value) != value:
                 raise RecipeError(
-                    f"{where}: {key} is {found[key]!r} and {value!r} for the same rotary positions: expected one value"
+                    f"{key} is {found[key]!r} and {value!r} for the same rotary positions: expected one value"
                 )
-    found.setdefault("rope_theta", default_theta)
+    found.setdefault("rope_theta", known[base])
     kind = found.pop("rope_type", "default")
-    if kind != "default" and kind not in tuple(_SCALINGS):
-        raise RecipeError(f"{where}: rope scaling {kind!r}: expected 'default', {str(list(_SCALINGS))[1:-1]}")
+    if kind not in ("default", *_SCALINGS):
+        raise RecipeError(f"rope scaling {kind!r}: expected 'default', {str(list(_SCALINGS))[1:-1]}")
     scaling = _SCALINGS.get(kind)
     fields = {one.name: one for one in dataclasses.fields(scaling)} if scaling else {}
     if found.get("partial_rotary_factor") == 1:
@@ -243,17 +231,15 @@ def _rule(
             found.setdefault("factor", longest / found[original])
     for name, value in found.items():
         if name not in fields and name != "rope_theta":
-            raise RecipeError(
-                f"{where}: {name} = {value!r} of rotary positions with rope_type {kind!r}: the trainer computes"
-                " no such thing"
-            )
+            not_computed = f"of rotary positions with rope_type {kind!r}: the trainer computes no such thing"
+            raise RecipeError(f"{name} = {value!r} {not_computed}")
         if not _is(allowed := TRUTH if name == "truncate" else NUMBER, value):
-            raise _wrong(where, name, value, allowed)
+            raise _wrong(name, value, allowed)
     for name, one in fields.items():
         if name not in found and one.default is dataclasses.MISSING:
-            raise RecipeError(f"{where}: {name} is missing: expected it with rope_type {kind!r}")
-    base, interleaved = float(found.pop("rope_theta")), bool(known.get("rope_interleave", False))
-    return Rotary(theta=base, scaling=scaling(**found) if scaling else None, interleaved=interleaved)
+            raise RecipeError(f"{name} is missing: expected it with rope_type {kind!r}")
+    theta, interleaved = float(found.pop("rope_theta")), bool(known.get("rope_interleave", False))
+    return Rotary(theta=theta, scaling=scaling(**found) if scaling else None, interleaved=interleaved)
 
 
 def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtype: str) -> dict[str, Any]:
@@ -271,8 +257,7 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
         "torch_dtype": dtype,
         **family.only,
     }
-    names = (*NEEDED, *family.needed, *family.defaults)
-    read = {name: KEYS[name].fields[0] for name in names if name in KEYS and KEYS[name].fields}
+    read = {name: key.fields[0] for name in family.keys if (key := KEYS.get(name)) and key.fields}
     described |= {name: operator.attrgetter(path)(config) for name, path in read.items()}
     windows, width = [config.window_of(layer) for layer in layers], config.window
     dense = config.experts.dense_layers if config.experts else ()
@@ -285,7 +270,7 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
         "first_k_dense_replace": len(dense),
         "mlp_only_layers": list(dense),
         "decoder_sparse_step": 1,
-        "rope_interleave": any(rule.interleaved for rule in config.rotary if rule is not None),
+        "rope_interleave": config.interleaved,
     }
     described |= {name: value for name, value in special.items() if name in family.defaults}
     described |= _rope_keys(config, family)

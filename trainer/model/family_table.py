@@ -118,6 +118,11 @@ class Family:
         return {**_EVERYWHERE, "rope_theta": 1e4, **self.left_out}
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """Every key that it reads."""
+        return (*NEEDED, *self.needed, *self.defaults)
+
+    @property
     def only_values(self) -> Mapping[str, Any]:
         """Keys that may have one value alone."""
         every = {**_ONLY, **self.only}

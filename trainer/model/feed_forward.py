@@ -28,10 +28,8 @@ class FeedForward(nn.Module):
         makes down's input too."""
         form = self.gate
         if again is None:
-            return cast(
-                Tensor,
-                self.down_proj(opened(form, self.gate_proj(x_BTD)) * raised(form, self.up_proj(x_BTD))),
-            )
+            inner_BTF = opened(form, self.gate_proj(x_BTD)) * raised(form, self.up_proj(x_BTD))
+            return cast(Tensor, self.down_proj(inner_BTF))
         with made_again(x_BTD, again):
             gate_BTF, up_BTF = self.gate_proj(x_BTD), self.up_proj(x_BTD)
         gate, up = gate_BTF.detach(), up_BTF.detach()

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
 from trainer.model.description import PIECE, vocabulary_parts
+from trainer.model.peers import gathered
 from trainer.model.pieces import capped
 
 
@@ -215,11 +216,7 @@ class _Pieces:
 
     def _gathered(self, x_BTD: Tensor) -> Tensor:
         """The stream of all positions, from the ranks' shares."""
-        if self._group is None:
-            return x_BTD
-        every = [torch.empty_like(x_BTD) for _ in range(self._num_ranks)]
-        dist.all_gather(every, x_BTD.contiguous(), group=self._group)
-        return torch.cat(every, 1)
+        return x_BTD if self._group is None else torch.cat(gathered(x_BTD, self._group), 1)
 
     def _scattered(self, x_BTD: Tensor) -> Tensor:
         """This rank's positions, summed over ranks in the order in which one rank sums its parts."""
@@ -236,10 +233,8 @@ class _Pieces:
         """The same of the whole vocabulary. A label's logit lies on one rank, and is 0 on the others."""
         if self._group is None:
             return of_label_N, most_NP, sums_NP
-        mine = torch.cat([of_label_N[:, None], most_NP, sums_NP], 1)
-        every = [torch.empty_like(mine) for _ in range(self._num_ranks)]
-        dist.all_gather(every, mine, group=self._group)
-        every_RNQ, num = torch.stack(every), most_NP.shape[1]
+        mine_NQ = torch.cat([of_label_N[:, None], most_NP, sums_NP], 1)
+        every_RNQ, num = torch.stack(gathered(mine_NQ, self._group)), most_NP.shape[1]
         labels, most, sums = every_RNQ[..., 0], every_RNQ[..., 1 : 1 + num], every_RNQ[..., 1 + num :]
         return labels.sum(0), torch.cat([*most], 1), torch.cat([*sums], 1)
 

@@ -10,17 +10,19 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.tensor import DTensor
 
+from trainer.model.peers import local_part
+
 
 def made_again(tensor: Tensor, make: Callable[[], Tensor]) -> AbstractContextManager[None]:
     """Within it autograd keeps nothing of `tensor`, as a whole, a part or in another shape: backward calls
     `make` for the same values. Where `tensor` is a DTensor and `make` gives one split otherwise, they are
     gathered again: `make` is then collective, and backward asks in the same order on every rank."""
     # Not by address: what kernels save beside their numbers may have none.
-    storage = _local(tensor).untyped_storage()._cdata
+    storage = local_part(tensor).untyped_storage()._cdata
     again = _SharedRecomputation(tensor, make)
 
     def pack(saved: Tensor) -> Any:
-        return again.promise(saved) if _local(saved).untyped_storage()._cdata == storage else saved
+        return again.promise(saved) if local_part(saved).untyped_storage()._cdata == storage else saved
 
     def unpack(packed: Any) -> Tensor:
         return packed if isinstance(packed, Tensor) else packed()
@@ -41,8 +43,8 @@ class _SharedRecomputation:
     def promise(self, saved: Tensor) -> Callable[[], Tensor]:
         """What gives the values as they were saved."""
         self._num_askers += 1
-        local = _local(saved)
-        place = (local.shape, local.stride(), local.storage_offset())
+        held = local_part(saved)
+        place = (held.shape, held.stride(), held.storage_offset())
         if not isinstance(saved, DTensor):
             return lambda: self._take().as_strided(*place)
         mesh, placements = saved.device_mesh, saved.placements
@@ -53,13 +55,9 @@ class _SharedRecomputation:
             made = self._make()
             if isinstance(made, DTensor):
                 made = made.redistribute(placements=self._placements)
-            self._made, self._num_waiting = _local(made), self._num_askers
+            self._made, self._num_waiting = local_part(made), self._num_askers
         made = self._made
         self._num_waiting -= 1
         if self._num_waiting == 0:
             self._made = None
         return made
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -43,14 +43,7 @@ class DeviceRows:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> DeviceRows:
         """`change` of every tensor."""
-        return DeviceRows(
-            inputs_BT=change(self.inputs_BT),
-            labels_BT=change(self.labels_BT),
-            positions_BT=change(self.positions_BT),
-            documents_BT=change(self.documents_BT),
-            sources_B=change(self.sources_B),
-            rows_B=change(self.rows_B),
-        )
+        return DeviceRows(**{each.name: change(getattr(self, each.name)) for each in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from trainer.model.context import Mask, attend
 from trainer.model.description import LatentAttention, ModelConfig
 from trainer.model.made_again import made_again
 from trainer.model.norms import WholeNorm, norm
+from trainer.model.peers import local_part
 from trainer.model.pieces import Scoring
 from trainer.model.rotary import Turns, rotate
 
@@ -35,10 +36,7 @@ class Attention(nn.Module):
         super().__init__()
         width, head_dim, biases = config.width, config.head_dim, config.input_biases
         queries, pairs = config.num_heads * head_dim, config.num_kv_heads * head_dim
-        self.head_dim, self.interleaved = (
-            head_dim,
-            any(rule is not None and rule.interleaved for rule in config.rotary),
-        )
+        self.head_dim, self.interleaved = head_dim, config.interleaved
         self.scale, self.cap = config.score_scale, config.score_cap
         self.q_proj = nn.Linear(width, queries, bias=biases)
         self.k_proj = nn.Linear(width, pairs, bias=biases)
@@ -66,10 +64,10 @@ class Attention(nn.Module):
         )
         if self.norms_heads == "head":
             query_BTHK, key_BTGK = self.q_norm(query_BTHK), self.k_norm(key_BTGK)
-        query_BTHK, key_BTGK = (
-            rotate(one, turns, interleaved=self.interleaved) for one in (query_BTHK, key_BTGK)
-        )
-        scoring = Scoring(scale=self.scale, cap=self.cap, sinks_H=_local(self.sinks))
+        query_BTHK = rotate(query_BTHK, turns, interleaved=self.interleaved)
+        key_BTGK = rotate(key_BTGK, turns, interleaved=self.interleaved)
+        sinks_H = None if self.sinks is None else local_part(self.sinks)
+        scoring = Scoring(scale=self.scale, cap=self.cap, sinks_H=sinks_H)
         output_BTHK = attend(query_BTHK, key_BTGK, value_BTGK, mask, scoring)
         return cast(Tensor, self.o_proj(output_BTHK.flatten(-2)))
 
@@ -82,7 +80,7 @@ class Latents(nn.Module):
         super().__init__()
         width, heads, eps = config.width, config.num_heads, sizes.norm_eps
         self.sizes, self.scale, self.cap = sizes, config.score_scale, config.score_cap
-        self.interleaved = any(rule is not None and rule.interleaved for rule in config.rotary)
+        self.interleaved = config.interleaved
         self.has_query_latent = sizes.query_rank is not None
         if sizes.query_rank is None:
             self.q_proj = nn.Linear(width, heads * config.head_dim, bias=False)
@@ -111,16 +109,13 @@ class Latents(nn.Module):
         if self.has_query_latent:
             query = self.q_b_proj(self.q_a_layernorm(query))
         latent_BTL, shared_BTR = latent_BTL.split((sizes.kv_rank, sizes.rope_dim), dim=-1)
-        both = self.kv_b_proj(self.kv_a_layernorm(latent_BTL)).unflatten(
-            -1, (-1, sizes.nope_dim + sizes.value_dim)
-        )
+        both = self.kv_b_proj(self.kv_a_layernorm(latent_BTL))
+        both = both.unflatten(-1, (-1, sizes.nope_dim + sizes.value_dim))
         key_BTHK, value_BTHK = both.split((sizes.nope_dim, sizes.value_dim), dim=-1)
         query_BTHK = query.unflatten(-1, (-1, sizes.nope_dim + sizes.rope_dim))
         still, turning = query_BTHK.split((sizes.nope_dim, sizes.rope_dim), dim=-1)
-        turning, shared = (
-            rotate(one, turns, interleaved=self.interleaved)
-            for one in (turning, _whole(shared_BTR).unsqueeze(2))
-        )
+        turning = rotate(turning, turns, interleaved=self.interleaved)
+        shared = rotate(_whole(shared_BTR).unsqueeze(2), turns, interleaved=self.interleaved)
         query_BTHK = torch.cat((still, turning), dim=-1)
         key_BTHK = torch.cat((key_BTHK, shared.expand(*key_BTHK.shape[:-1], -1)), dim=-1)
         output_BTHK = attend(query_BTHK, key_BTHK, value_BTHK, mask, Scoring(scale=self.scale, cap=self.cap))
@@ -130,7 +125,3 @@ class Latents(nn.Module):
 def _whole(shared: Tensor) -> Tensor:
     """What every tensor parallel rank has, and of whose gradient each has the part of its own heads."""
     return shared.to_local(grad_placements=[Partial()]) if isinstance(shared, DTensor) else shared
-
-
-def _local(sinks_H: Tensor | None) -> Tensor | None:
-    return sinks_H.to_local() if isinstance(sinks_H, DTensor) else sinks_H

@@ -61,12 +61,10 @@ class CausalLM(nn.Module):
         self.config = config
         self.span = span or LayerSpan(first=0, end=config.num_layers)
         self.model = Decoder(config, self.span, experts or ExpertsTable())
-        self.lm_head = (
-            Head(config.width, config.vocab_size, cap=config.logit_cap, z_loss=z_loss)
-            if self.span.has_output
-            else None
-        )
-        self.when_loss_begins: Callable[[], None] = _nothing
+        self.lm_head: Head | None = None
+        if self.span.has_output:
+            self.lm_head = Head(config.width, config.vocab_size, cap=config.logit_cap, z_loss=z_loss)
+        self.when_loss_begins: Callable[[], None] | None = None
         self.tie()
 
     def tie(self) -> None:
@@ -89,7 +87,8 @@ class CausalLM(nn.Module):
         x_BTD = cast(Tensor, self.model(tokens, positions_BT, masks, routing))
         if self.lm_head is None:
             return x_BTD
-        self.when_loss_begins()
+        if self.when_loss_begins is not None:
+            self.when_loss_begins()
         return cast(Tensor | Losses, self.lm_head(x_BTD, targets))
 
 
@@ -157,16 +156,17 @@ class Layer(nn.Module):
         self.self_attn = self_attention(config)
         add_norm(behind)
         add_norm(before_second)
-        self.block_sparse_moe: ExpertLayer | None = None
-        if config.has_experts(number):
-            self.block_sparse_moe = ExpertLayer(number, config, experts)
-        else:
+        sparse = config.has_experts(number)
+        self.block_sparse_moe = ExpertLayer(number, config, experts) if sparse else None
+        if not sparse:
             self.mlp = FeedForward(config.width, config.hidden, config.gate)
         add_norm(behind_second)
         self.makes_again = False
 
     def forward(self, x_BTD: Tensor, turns: Turns | None, mask: Mask, routing: Routing | None) -> Tensor:
-        before, behind, before_second, behind_second = map(self._norm, self.places)
+        before, behind, before_second, behind_second = (
+            getattr(self, place) if place else _same for place in self.places
+        )
         again = self._again(before, x_BTD)
         x_BTD = x_BTD + behind(self.self_attn(before(x_BTD), turns, mask, again))
         normed_BTD = before_second(x_BTD)
@@ -175,15 +175,8 @@ class Layer(nn.Module):
         again = self._again(before_second, x_BTD)
         return x_BTD + behind_second(self.mlp(normed_BTD, again))
 
-    def _norm(self, place: str | None) -> Callable[[Tensor], Tensor]:
-        return _same if place is None else cast(Callable[[Tensor], Tensor], getattr(self, place))
-
     def _again(self, before: Callable[[Tensor], Tensor], x_BTD: Tensor) -> Callable[[], Tensor] | None:
         return partial(before, x_BTD.detach()) if self.makes_again else None
-
-
-def _nothing() -> None:
-    pass
 
 
 def _same(x_BTD: Tensor) -> Tensor:

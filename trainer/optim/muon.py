@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainer.optim.owners import Matrix, MatrixExchange, Region, local_part, pieces_of, shared, within
+from trainer.model.peers import local_part
+from trainer.optim.owners import Matrix, MatrixExchange, Region, pieces_of, shared, within
 from trainer.recipe_tables.optimizer import MuonTable
 
 Triples = tuple[tuple[float, float, float], ...]

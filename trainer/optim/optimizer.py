@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from trainer.model.description import LatentAttention
+from trainer.model.peers import local_part
 from trainer.optim.muon import Member, Muon
-from trainer.optim.owners import local_part
 from trainer.optim.roles import DECAYING, group_of, role_of, rows_of_matrices
 from trainer.recipe_tables.optimizer import OptimizerTable
 

@@ -139,11 +139,6 @@ def _cost(short: int, long: int) -> float:
     return short * short * (short + 2.0 * long)
 
 
-def local_part(tensor: Tensor) -> Tensor:
-    """This rank's piece of a DTensor; a plain tensor itself."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
 def pieces_of(parameter: Tensor, group: dist.ProcessGroup | None) -> tuple[Region, ...]:
     """What each rank of `group` holds of a parameter."""
     if group is None or not isinstance(parameter, DTensor):

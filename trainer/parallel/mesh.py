@@ -35,6 +35,7 @@ from trainer.model.attention import Kernel, document_masks, kernel_for
 from trainer.model.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
 from trainer.model.loss import Losses
+from trainer.model.peers import local_part
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.transformer import CausalLM, Layer, LayerSpan
 from trainer.optim.optimizer import clip_gradients
@@ -261,7 +262,7 @@ class ParallelModel:
                 continue
             places.append(numbers[layer_of(name)])
             shares.append(self._num_pieces(gradient) / self._num_holders)
-            gradients.append(gradient.to_local() if isinstance(gradient, DTensor) else gradient)
+            gradients.append(local_part(gradient))
         if gradients:
             norms = torch.stack([norm.to(torch.float64) for norm in torch._foreach_norm(gradients)])
             squares = norms.square() * self._sent(torch.tensor(shares, dtype=torch.float64))

@@ -27,6 +27,7 @@ from torch.distributed.pipelining.stage import _RecvInfo
 from torch.distributed.tensor import DTensor, Shard
 
 from trainer.model.loss import Losses
+from trainer.model.peers import local_part
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.transformer import CausalLM, LayerSpan
 from trainer.recipe_tables.parallelism import PipelineTable, rank_of_stage
@@ -287,9 +288,7 @@ class TiedEnds:
             self._embedding.grad += cast(Tensor, self._output.grad)
             self._output.grad = None
         elif (mine := self._embedding if self._embedding is not None else self._output) is not None:
-            gradient = cast(Tensor, mine.grad)
-            local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-            dist.all_reduce(local, group=self._ends)
+            dist.all_reduce(local_part(cast(Tensor, mine.grad)), group=self._ends)
 
     @torch.no_grad()
     def copy(self) -> None:

@@ -10,9 +10,9 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.model.peers import local_part
 from trainer.model.rows import DeviceRows
 from trainer.model.transformer import initial_weight
-from trainer.optim.owners import local_part
 
 if TYPE_CHECKING:
     from trainer.parallel.mesh import ParallelModel

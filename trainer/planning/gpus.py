@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from lineage.recipe import RecipeError
 from trainer.model.description import ModelConfig
 from trainer.options import PlanTable
+from trainer.planning.counts import flops_per_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,4 +262,4 @@ def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops:
     embedding is not), L layers, H heads of Q numbers, T sequence length. Recomputation is not counted, nor
     that documents shorten attention (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one
     GPU."""
-    return config.flops_per_token(seq_len) * tokens_per_second / peak_flops
+    return flops_per_token(config, seq_len) * tokens_per_second / peak_flops

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 from trainer.model.description import ModelConfig
 from trainer.options import TrainTable
 from trainer.parallel.checks import check_layout
+from trainer.planning.counts import ParameterCounts, layer_counts, num_embedding_parameters
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, rank_of_stage
 
 LARGEST_MICRO_BATCH: Final = 8
@@ -37,16 +38,6 @@ class Part(NamedTuple):
     def num_layers(self) -> int:
         """All its layers."""
         return self.num_dense + self.num_sparse
-
-
-class ParameterCounts(NamedTuple):
-    """Parameters of a part of the model, or those with which one GPU computes it: those that tensor parallel
-    splits, those that each tensor peer has whole (routers and shared experts), and those of routed
-    experts."""
-
-    split: float
-    whole: float
-    experts: float
 
 
 class ShardCounts(NamedTuple):
@@ -216,7 +207,7 @@ class PlannedLayout:
     @property
     def largest(self) -> Part:
         """What the pipeline rank with the most parameters has."""
-        return max(self.ranks, key=lambda part: sum(num_parameters(self.config, part)))
+        return max(self.ranks, key=lambda part: sum(part_counts(self.config, part)))
 
     @property
     def num_rows(self) -> int:
@@ -239,20 +230,17 @@ class PlannedLayout:
 
 
 @functools.lru_cache(maxsize=4096)
-def num_parameters(config: ModelConfig, part: Part) -> ParameterCounts:
-    """Parameters of a part of a model. Norms, two widths a layer, are counted as split: each tensor peer has
-    them whole, but they are less than one parameter in a thousand."""
-    matrices, experts = part.embedding + part.head, config.experts
+def part_counts(config: ModelConfig, part: Part) -> ParameterCounts:
+    """Parameters of a part of a model."""
+    matrices = part.embedding + part.head
     if matrices == 2 and config.tied:
         matrices = 1
-    ends = matrices * config.num_embedding_parameters + part.head * config.width
-    dense = part.num_dense * config.num_layer_parameters + ends
-    if experts is None:
-        return ParameterCounts(dense, 0, 0)
+    ends = matrices * num_embedding_parameters(config) + part.head * config.width
+    dense, sparse = (layer_counts(config, sparse=sparse) for sparse in (False, True))
     return ParameterCounts(
-        split=dense + part.num_sparse * config.num_attention_parameters,
-        whole=part.num_sparse * config.num_whole_parameters,
-        experts=part.num_sparse * experts.num_experts * config.num_expert_parameters,
+        split=ends + part.num_dense * dense.split + part.num_sparse * sparse.split,
+        whole=part.num_sparse * sparse.whole,
+        experts=part.num_sparse * sparse.experts,
     )
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainer.model.description import PIECE, ModelConfig, vocabulary_parts
+from trainer.planning.counts import ParameterCounts, num_embedding_parameters, num_latent, num_sparse_layers
 from trainer.planning.layout import (
-    ParameterCounts,
     Part,
     PlannedLayout,
     ShardCounts,
     layer_split,
-    num_parameters,
+    part_counts,
 )
 from trainer.planning.schedules import PipelinePlan, RankMemory, instants_of_ranks, round_size
 from trainer.recipe_tables.parallelism import PipelineTable
@@ -79,7 +79,7 @@ def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    split, whole, experts = num_parameters(layout.config, part)
+    split, whole, experts = part_counts(layout.config, part)
     return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
 
 
@@ -119,7 +119,7 @@ def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
     dense, sparse = layer_parameters(layout, part)
     layers = 1 + layout.prefetch_layers
     gathered = max(layers * dense.split, layers * sparse.split + 2 * max(sparse.whole, sparse.experts))
-    gathered += layout.config.num_embedding_parameters / layout.mesh.tp
+    gathered += num_embedding_parameters(layout.config) / layout.mesh.tp
     return layout.compute_bytes * min(gathered, everything)
 
 
@@ -134,7 +134,7 @@ def largest_group(layout: PlannedLayout, part: Part) -> float:
     """Parameters of the largest group whose gradients are reduced together: a layer, of a layer with experts
     these, the shared ones or the rest, or a vocabulary matrix."""
     dense, sparse = layer_parameters(layout, part)
-    return max(dense.split, *sparse, layout.config.num_embedding_parameters / layout.mesh.tp)
+    return max(dense.split, *sparse, num_embedding_parameters(layout.config) / layout.mesh.tp)
 
 
 def stream_bytes(layout: PlannedLayout) -> int:
@@ -165,7 +165,7 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     normed = 0 if layout.makes_again else config.width
     of_hidden = 2 if layout.makes_again else gate_copies(config)
     hidden = 0.0 if sparse else normed + of_hidden * config.hidden / tp
-    computed = normed + 2 * config.num_latent + heads / tp + hidden
+    computed = normed + 2 * num_latent(config) + heads / tp + hidden
     num_norms = 4 if config.norms == "both" else 2
     float32 = 4 * (config.num_heads + num_norms) / tp
     norms = num_norms * config.width * norm_bytes(layout) / tp
@@ -217,7 +217,7 @@ def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> floa
     """Bytes that a layer whose backward pass is split holds for the gradients of its weights: those of its
     products' outputs, and what was computed again."""
     config, experts = layout.config, layout.config.experts
-    outputs = config.head_dim * config.num_heads + config.width + config.num_latent
+    outputs = config.head_dim * config.num_heads + config.width + num_latent(config)
     outputs += config.num_kv_heads * (config.head_dim + config.value_dim)
     if sparse and experts is not None:
         outputs += (experts.top_k + experts.num_shared) * 2 * experts.hidden
@@ -241,7 +241,7 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
         attention = config.num_heads * (layout.compute_bytes * config.value_dim + 4) / tp
         split = config.head_dim * (config.num_heads + config.num_kv_heads)
         if config.latent is not None:
-            split = tp * config.num_latent
+            split = tp * num_latent(config)
         if sparse and experts is not None:
             # Shared experts are one SwiGLU of so many times the width, with one output.
             hidden = (experts.top_k + experts.num_shared) * experts.hidden
@@ -273,7 +273,7 @@ def loss_bytes(layout: PlannedLayout) -> float:
 def matrix_gradient(layout: PlannedLayout) -> float:
     """Bytes of the output matrix's gradient that wait for backward."""
     num_bytes = layout.weight_bytes if layout.replicated_by_ddp else layout.compute_bytes
-    return layout.config.num_embedding_parameters / layout.mesh.tp * num_bytes
+    return num_embedding_parameters(layout.config) / layout.mesh.tp * num_bytes
 
 
 def waiting_gradients(layout: PlannedLayout) -> float:
@@ -374,7 +374,7 @@ def _layer_units(layout: PlannedLayout) -> tuple[tuple[float, float], tuple[floa
     stage keeps; and those that it holds between halves of a backward pass. Then what a layer without has of
     each."""
     config, pipeline = layout.config, layout.pipeline
-    counts = ((True, config.num_sparse_layers), (False, config.num_layers - config.num_sparse_layers))
+    counts = ((True, num_sparse_layers(config)), (False, config.num_layers - num_sparse_layers(config)))
     kinds = [sparse for sparse, num in counts if num]
     of_stages = stage_activations(layout) * layout.mesh.pp * pipeline.num_virtual / config.num_layers
     kept = [kept_activations(layout, sparse=sparse) + of_stages for sparse in kinds]

@@ -28,6 +28,7 @@ from trainer.model.sizes import model_config, takes_vocabulary
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, in_domain, stays_within, traffic
+from trainer.planning.counts import flops_per_token, num_embedding_parameters, num_parameters
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
@@ -166,8 +167,8 @@ def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig
 def checkpoint_bytes(layout: PlannedLayout) -> float:
     """Weights and the optimizer's states of the whole model in `weight_bytes` each; the rest of a checkpoint
     is small."""
-    num = layout.config.num_parameters
-    ends = layout.config.num_embedding_parameters * (1 if layout.config.tied else 2)
+    num = num_parameters(layout.config)
+    ends = num_embedding_parameters(layout.config) * (1 if layout.config.tied else 2)
     states = (2 + layout.averages) * num - (num - ends if layout.muon_rounds else 0)
     return float(layout.weight_bytes * (num + states))
 
@@ -226,7 +227,7 @@ def plan_budget(
         num_tokens=num_tokens,
         corpus_tokens=available,
         epochs=make_order(recipe, corpus).epochs(steps * layout.global_batch) if corpus is not None else None,
-        num_flops=layout.config.flops_per_token(layout.seq_len) * num_tokens,
+        num_flops=flops_per_token(layout.config, layout.seq_len) * num_tokens,
         ideal_days=ideal / 86400,
         days=seconds / 86400,
         gpu_hours=gpu_hours,

@@ -7,6 +7,7 @@ import functools
 from typing import Final, NamedTuple
 
 from trainer.parallel.checks import takes_float8
+from trainer.planning.counts import attention_flops, num_latent, num_sparse_layers
 from trainer.planning.gpus import Machine
 from trainer.planning.layout import Kernels, LayerKind, PlannedLayout
 
@@ -110,7 +111,7 @@ def layer_seconds(
         seconds = product_seconds(product, tokens, size, machine)
         products += product.times * seconds
         again += product.again * seconds
-    flops = tokens / tp * config.attention_flops(layer.seq_len, window) / 3
+    flops = tokens / tp * attention_flops(config, layer.seq_len, window) / 3
     if machine.plan.efficiency is not None:
         return LayerSeconds(products, flops / (machine.plan.efficiency * machine.gpu.peak_flops), 0.0, again)
     if machine.measured is not None and (
@@ -119,7 +120,7 @@ def layer_seconds(
         rest, more = max(0.0, known.forward - products), known.backward - 2 * known.forward
         return LayerSeconds(min(products, known.forward), 0.0, rest, again, more, known.update, True)
     heads, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    latent = 2 * config.num_latent  # each is normed
+    latent = 2 * num_latent(config)  # each is normed
     hidden = config.hidden
     if sparse and config.experts is not None:
         hidden = config.experts.hidden * (config.experts.top_k + config.experts.num_shared)
@@ -155,7 +156,7 @@ def _scaled(layer: Kernels, *, sparse: bool) -> float:
 
 def model_products(layout: PlannedLayout) -> tuple[LayerProduct, ...]:
     """Those of all kinds of layers, each once, and the output matrix last."""
-    num_sparse, num_layers = layout.config.num_sparse_layers, layout.config.num_layers
+    num_sparse, num_layers = num_sparse_layers(layout.config), layout.config.num_layers
     kinds = [sparse for sparse, num in ((False, num_layers - num_sparse), (True, num_sparse)) if num]
     of_layers = [product for sparse in kinds for product in layer_products(layout.kernels, sparse=sparse)]
     return tuple(dict.fromkeys([*of_layers, output_product(layout)]))
@@ -172,13 +173,22 @@ def layer_products(layer: Kernels, *, sparse: bool) -> tuple[LayerProduct, ...]:
     ) -> LayerProduct:
         return LayerProduct(name, rows, *sides, times, again, float8 and takes_float8(*sides))
 
-    again = {"keys, values", "attention's output"}
-    if config.latent is not None:
-        again = {"queries", "keys and values", "attention's output"}
-    found = [
-        product(name, (inputs, outputs), times, float(name in again))
-        for name, inputs, outputs, times in config.attention_products(tp)
-    ]
+    queries, values = config.num_heads * config.head_dim // tp, config.num_heads * config.value_dim // tp
+    if (latent := config.latent) is None:
+        pairs = config.num_kv_heads * config.head_dim // tp
+        found = [
+            product("queries", (width, queries), 1, 0),
+            product("keys, values", (width, pairs), 2, 1),
+        ]
+    else:
+        pairs = config.num_heads * (latent.nope_dim + latent.value_dim) // tp
+        found = [
+            product("keys' and values' latent", (width, latent.kv_rank + latent.rope_dim), 1, 0),
+            product("keys and values", (latent.kv_rank, pairs), 1, 1),
+            product("queries", (latent.query_rank or width, queries), 1, 1),
+        ]
+        found += [product("queries' latent", (width, latent.query_rank), 1, 0)] if latent.query_rank else []
+    found.append(product("attention's output", (values, width), 1, 1))
     if not sparse or experts is None:
         found += [
             product("gate, up", (width, config.hidden // tp), 2, 1),

@@ -13,6 +13,7 @@ from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES
 from trainer.model.description import Experts, ModelConfig
 from trainer.options import TrainRecipe
 from trainer.planning.communication import all_to_all_path, ring_bytes, ring_path, traffic
+from trainer.planning.counts import attention_flops, num_active_parameters
 from trainer.planning.gpus import Gpu, Machine, machine_of
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.plan import finished_corpus, layout_for, planned_model
@@ -137,9 +138,9 @@ def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
 
 def _attention(layout: PlannedLayout, gpu: Gpu, window: int | None) -> Product:
     """Scores, and their sum over values: for each head queries or outputs pass once, keys or values once a
-    row. A window's operations are those of `ModelConfig.attention_flops`, of as many columns as make them."""
+    row. A window's operations are those of `attention_flops`, of as many columns as make them."""
     config, tp, tokens, length = layout.config, layout.mesh.tp, layout.tokens, layout.seq_len
-    seen = config.attention_flops(length, window) / config.attention_flops(1)
+    seen = attention_flops(config, length, window) / attention_flops(config, 1)
     heads = config.num_heads / tp
     moved = tokens * heads * config.head_dim
     moved += layout.micro_batch * length * config.num_kv_heads / tp * config.head_dim
@@ -189,7 +190,7 @@ def optimal_tokens(num_parameters: float) -> float:
 
 def forecast(config: ModelConfig, num_tokens: int) -> Forecast:
     """The law for the parameters that a token passes: mixtures of experts may learn more."""
-    num = float(config.num_active_parameters)
+    num = float(num_active_parameters(config))
     optimal = optimal_tokens(num)
     return Forecast(
         num_tokens=num_tokens,

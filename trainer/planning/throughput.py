@@ -14,6 +14,7 @@ from trainer.planning.communication import (
     layer_messages,
     stage_message,
 )
+from trainer.planning.counts import all_attention_flops, flops_per_token, layer_flops, num_sparse_layers
 from trainer.planning.gpus import Machine, MeasuredDevice
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
@@ -32,12 +33,12 @@ def flops_again(layout: PlannedLayout) -> float:
     """Operations that are done again for a token, in all layers: full, the layers' forward pass; selective,
     the products that `layer_seconds` names."""
     config = layout.config
-    num_layers = {False: config.num_layers - config.num_sparse_layers, True: config.num_sparse_layers}
+    num_layers = {False: config.num_layers - num_sparse_layers(config), True: num_sparse_layers(config)}
     if layout.recompute == "none":
         return 0.0
     if layout.recompute == "full":
-        products = sum(num * config.layer_flops(sparse=sparse) for sparse, num in num_layers.items())
-        return (products + config.all_attention_flops(layout.seq_len)) / 3
+        products = sum(num * layer_flops(config, sparse=sparse) for sparse, num in num_layers.items())
+        return (products + all_attention_flops(config, layout.seq_len)) / 3
     # A token's whole product: tensor peers have parts of the matrix, or of the tokens.
     return layout.mesh.tp * sum(
         num * product.again * product.flops
@@ -197,7 +198,7 @@ def throughput(
     computing = parts * passes.compute / mesh.pp
     waiting = parts * passes.waiting / mesh.pp
     uneven = parts * passes.fullest.total - computing - waiting if mesh.pp > 1 else 0.0
-    flops = layout.config.flops_per_token(layout.seq_len)
+    flops = flops_per_token(layout.config, layout.seq_len)
     per_gpu = layout.global_batch * layout.seq_len / step / mesh.num_workers
     utilised = flops * per_gpu / machine.gpu.peak_flops
     return Throughput(

@@ -15,7 +15,7 @@ from trainer.evidence.origin import origin_of
 from trainer.huggingface.folder import new_rows, open_weights
 from trainer.huggingface.weights import import_weights
 from trainer.huggingface.weights_hash import stretch_hashes
-from trainer.optim.owners import local_part
+from trainer.model.peers import local_part
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import ParallelModel
 from trainer.parallel.weights import initialise

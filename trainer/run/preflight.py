@@ -39,6 +39,7 @@ from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
 from trainer.parallel.checks import check_layout
+from trainer.planning.counts import num_parameters
 from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
@@ -139,7 +140,7 @@ def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
     if found is not None and found[1].step >= recipe.train.steps:
         return
     checkpoints = checkpoint_folder(recipe)
-    check_room(checkpoints, config.num_parameters * _CHECKPOINT_BYTES)
+    check_room(checkpoints, num_parameters(config) * _CHECKPOINT_BYTES)
 
 
 def finished(recipe: TrainRecipe) -> TrainingResult | None:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 
+from lineage.openlineage import EventDataset, JobFacts, job_events
 from lineage.storage.folder import Folder
 from trainer.attempts import AttemptEnd, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
@@ -70,14 +72,31 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
 
 def _attempt(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: GlooGroups) -> TrainingResult:
     run = hooks.take_over(launch, groups) or _begin(recipe, launch, hooks, groups)
-    with hooks.attempt(run):
+    with hooks.attempt(run), _attempt_events(run) as facts:
         look_at_machines(run)
         hooks.load(run)
         result = _steps_to_the_end(run)
+        facts.tags = {**facts.tags, "steps_done": str(result.step)}
     if result.finished and run.rank == 0:
         # Only now: a rollback whose steps were not all done again is carried out by the next call.
         end_rollbacks(run.output, attempts(run.output), result.attempt)
     return result
+
+
+@contextmanager
+def _attempt_events(run: Run) -> Iterator[JobFacts]:
+    """What OpenLineage is told of an attempt, by rank 0: its data in its content now, its output, its first step."""
+    facts = JobFacts(
+        kind="training",
+        name=run.recipe.run.name,
+        inputs=[
+            EventDataset(url=each.url, version=each.content_fingerprint) for each in run.stepping.feed.outputs
+        ],
+        outputs=[EventDataset(url=run.output.url)],
+        tags={"attempt": str(run.attempt), "first_step": str(run.progress.step)},
+    )
+    with job_events(facts) if run.rank == 0 else nullcontext():
+        yield facts
 
 
 def _begin(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: GlooGroups) -> Run:

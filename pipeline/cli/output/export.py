@@ -1,4 +1,4 @@
-"""Export a corpus for other tools, or a checkpoint for the Llama ecosystem.
+"""Export a corpus for other tools, or a checkpoint as safetensors in the layout of transformers.
 
 A folder with index.json is the output of a data run: the command exports its deduplicated, kept documents in
 the given --format. A folder with model.json is the output of a training run: the command exports a checkpoint
@@ -6,7 +6,7 @@ as safetensors with config.json and the tokenizer.
 
 sluice export OUT --format megatron --to DIR              .bin and .idx: `--data-path DIR/web/00000` in Megatron-LM
 sluice export OUT --format hf --to DIR --split train=0.99,test=0.01
-sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk, s3://, gs:// or az://
+sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk, s3://, gs://, az:// or hf://
 
 The lineage of OUT records the export (view `exports`): a purge of OUT cleans it too, and sluice verify checks
 it. After a kill the same call continues; after a purge it rewrites the changed files. The bytes depend on OUT
@@ -23,8 +23,8 @@ A run records only the name and hash of a tokenizer file: --tokenizer gives the 
 export has weights only.
 
 --check compares every tensor with the checkpoint bit for bit, config.json, generation_config.json, the recorded
-hash and the tokenizer's ids, a line each; exit code 1 if one differs. RUN_OUTPUT says where the run lies now, if
-it was moved."""
+hash and the tokenizer's ids, and prints a line for each. Exit code 1 if one differs. Name RUN_OUTPUT too
+if the run has moved."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         metavar="DIR",
-        help="the folder to write; for a corpus also s3://, gs://, az://",
+        help="the folder to write; for a corpus also s3://, gs://, az://, hf://",
     )
     add_json(parser)
     corpus = parser.add_argument_group("options for a corpus")
@@ -116,7 +116,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--average",
         type=count,
         metavar="N",
-        help="the mean of N checkpoints, the chosen one the last (1)",
+        help="the mean of N checkpoints, up to the chosen one (1)",
     )
     checkpoint.add_argument(
         "--ema",

@@ -7,7 +7,7 @@ sluice trace OUT --hash HEX               by raw, text, clean or tokens hash
 sluice trace OUT --warc FILE --offset N   the document read from a crawl file (named as in the column warc_file)
 sluice trace OUT --shard web/0 --offset TOKEN     the document that a token belongs to
 sluice trace OUT --run NAME --step T [--row K]    the documents that a training step read
-sluice trace OUT --runs RUN_OUTPUT        attempts and checkpoints of a training run, set-aside ones too
+sluice trace OUT --runs RUN_OUTPUT        all attempts and checkpoints of a training run, including those set aside
 """
 
 from __future__ import annotations

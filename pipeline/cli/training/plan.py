@@ -28,8 +28,8 @@ tokenizer), and the bytes that the loader must read.
 
 --simulate draws 200 runs of the recipe's fleet (any size: --set train.workers). Failures follow the rate of
 [plan] and Llama 3's published causes; each run has the optimal cadence, restarts or recovery in place, spares
-and repair. The spread of goodput is shown beside the closed form, followed by the requests, bytes and names
-that all nodes ask of storage, compared with storage tiers. """
+and repair. The output has the spread of goodput and the closed-form value, then the storage load of all
+nodes (requests, bytes, names), compared with storage tiers."""
 
 from __future__ import annotations
 
@@ -48,6 +48,12 @@ from pipeline.cli.training import fleet as fleet_page
 from pipeline.cli.training import layouts
 from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
+from trainer.planning.counts import (
+    flops_per_token,
+    num_active_parameters,
+    num_embedding_parameters,
+    num_parameters,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--simulate",
         action="store_true",
-        help="simulate failures of the fleet: goodput, spares worth their price, storage",
+        help="simulate failures of the fleet: goodput, worthwhile number of spares, storage",
     )
     what.add_argument(
         "--measure",
@@ -166,12 +172,12 @@ def as_json(plan: TrainingPlan) -> dict[str, object]:
         "run": plan.run,
         "model": {
             "name": plan.model,
-            "parameters": layout.config.num_parameters,
-            "active_parameters": layout.config.num_active_parameters,
+            "parameters": num_parameters(layout.config),
+            "active_parameters": num_active_parameters(layout.config),
             "experts": dataclasses.asdict(layout.config.experts) if layout.config.experts else None,
-            "embedding_parameters": config.num_embedding_parameters,
+            "embedding_parameters": num_embedding_parameters(config),
             "vocabulary": dataclasses.asdict(plan.vocabulary),
-            "flops_per_token": layout.config.flops_per_token(layout.seq_len),
+            "flops_per_token": flops_per_token(layout.config, layout.seq_len),
         },
         "layout": {
             **dataclasses.asdict(layout.mesh),
@@ -240,8 +246,10 @@ def _print(plan: TrainingPlan) -> None:
 
 def _parameters(layout: PlannedLayout) -> str:
     config = layout.config
-    text = f"{config.num_parameters / 1e9:,.3f} B parameters"
-    return f"{text} ({config.num_active_parameters / 1e9:,.3f} B of them a token)" if config.experts else text
+    text = f"{num_parameters(config) / 1e9:,.3f} B parameters"
+    return (
+        f"{text} ({num_active_parameters(config) / 1e9:,.3f} B of them a token)" if config.experts else text
+    )
 
 
 def _counted(numbers: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ loss of each row and document of the step, documents ranked by their loss above 
 gradient norms by layer, and a verdict:
   data      the replay gives the recorded numbers, to the bit
   hardware  it gives other numbers although nothing else has changed: transient if a second replay agrees with
-            the first, persistent if not; with train.record_losses = true the ranks with other rows are named
+            the first, persistent if not; with train.record_losses = true, the ranks with differing rows are named
 Exit code 1 if the verdict is hardware."""
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from trainer.data.recipe_order import plan_of
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.model.sizes import model_config
 from trainer.options import DataTable, TrainRecipe
+from trainer.planning.counts import num_parameters
 from trainer.provenance.facts import FactLog, RunFact, claim_output, commit, run_fact
 from trainer.run.preflight import check_recipe
 
@@ -254,7 +255,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_told_before_torch_and_ray_are_l
     assert (code, loaded) == (1, "loaded:")
     config = model_config("debug", open_corpus([DataTable(out=corpus)]).tokenizer.vocab_size)
     assert (
-        f"102,400 bytes free, and a checkpoint of this model needs {12 * config.num_parameters:,}: free some"
+        f"102,400 bytes free, and a checkpoint of this model needs {12 * num_parameters(config):,}: free some"
         in told
     )
 

@@ -191,5 +191,5 @@ def test_an_extra_that_is_missing_is_named_with_what_installs_it(
 
 
 def test_an_unknown_scheme_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(RecipeError, match=r"s3://, gs://, az:// or https://, not ftp://"):
+    with pytest.raises(RecipeError, match=r"s3://, gs://, az://, hf:// or https://, not ftp://"):
         Folder("ftp://host/folder")

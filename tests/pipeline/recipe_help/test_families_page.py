@@ -23,7 +23,7 @@ def test_the_page_of_families_is_made_of_their_table() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert with_table(page) == page, "make docs writes it anew"
     rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
-    for said in ("scale of its own", "scores capped", "one matrix, embedding × √width, logits capped"):
+    for said in ("custom scale", "soft cap on scores", "tied, embedding × √width, soft cap on logits"):
         assert said in rows["gemma2"]
         assert said not in rows["llama"]
     assert [family for family in TRAINED_KINDS if f"| `{family}` |" not in page] == []

@@ -35,12 +35,13 @@ def write_crawl(folder: Path) -> None:
 def earlier(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An output with parsed texts of the default steps, one whose quality step edits texts and keeps the
     ledger, and one whose quality step edits texts and does not; nobody writes to them."""
+    return made_once(tmp_path_factory, "earlier", lambda folder: make_earlier(crawl, folder))[1]
 
-    def make(folder: Path) -> dict[str, str]:
-        outs = {name: str(folder / name) for name in ("plain", "editing", "cutting")}
-        run(folder / "a", recipe(crawl, outs["plain"]))
-        run(folder / "b", recipe(crawl, outs["editing"], EDITING))
-        run(folder / "c", recipe(crawl, outs["cutting"], CUTTING))
-        return outs
 
-    return made_once(tmp_path_factory, "earlier", make)[1]
+def make_earlier(crawl: Path, folder: Path) -> dict[str, str]:
+    """Such outputs of the crawl, below `folder`."""
+    outs = {name: str(folder / name) for name in ("plain", "editing", "cutting")}
+    run(folder / "a", recipe(crawl, outs["plain"]))
+    run(folder / "b", recipe(crawl, outs["editing"], EDITING))
+    run(folder / "c", recipe(crawl, outs["cutting"], CUTTING))
+    return outs

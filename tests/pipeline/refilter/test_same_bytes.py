@@ -28,10 +28,24 @@ from pipeline.units.files import MEASURED_FILE
 from stages.chain import attempt
 from stages.document import Document, Outcome
 from stages.tokens.tokenizer import Tokenizer
+from tests.pipeline.refilter.conftest import make_earlier, write_crawl
 from tests.support.checkout import ROOT
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import CUTTING, EDITING, RULES, Tables, recipe
 from tests.support.outputs.runs import fingerprint, run
+
+
+@pytest.fixture(scope="module")
+def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this module alone: `out_of_reach` takes it away, and other files' tests run at the same time."""
+    folder = tmp_path_factory.mktemp("crawl-to-move")
+    write_crawl(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def earlier(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return make_earlier(crawl, tmp_path_factory.mktemp("earlier"))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as HfTokenizer
@@ -126,8 +126,8 @@ def test_a_million_repetitions_are_encoded_in_bounded_time(name: str, piece: str
 @pytest.mark.differential("stages/tokens")
 @settings(max_examples=200, deadline=None)
 @given(text=hostile_texts())
+@example(text="\ua7ce:A\U0003d000:A")  # letters since Unicode 17 and 18, which one engine knows
 def test_the_engine_for_endless_runs_splits_as_tiktoken_does(text: str) -> None:
-    text = text.replace("\ua7ce", "")  # a letter since Unicode 17, which the two engines know differently
     for name in NAMED:
         assert rank_encoder(name)._encode_pieces(text).tolist() == reference(name).encode_ordinary(text)
 

@@ -73,7 +73,7 @@ def on_a_cpu(layout: PlannedLayout, *, sparse: bool = False) -> float:
     """A layer's activations where norms are not fused, which keeps their inputs scaled too, and attention
     keeps its mask in float32 for each layer: the only ways in which a CPU keeps more than a GPU. Where scores are
     capped or have sinks, and in a ring, it keeps no mask. In windows, whose outputs are joined, it keeps these
-    twice."""
+    twice; with sinks once, where a GPU keeps the output with and without them."""
     config = layout.config
     norms = (4 if config.norms == "both" else 2) * config.width / layout.mesh.tp
     if config.query_key_norm == "head":
@@ -86,6 +86,8 @@ def on_a_cpu(layout: PlannedLayout, *, sparse: bool = False) -> float:
             2 * window + joined if window and 2 * window < seen else float(seen) for window in config.windows
         ]
         kept = sum(kinds) / len(kinds)
+    elif config.sinks:
+        kept = -float(config.num_heads * config.value_dim)
     return layer_activations(layout, sparse=sparse) + layout.weight_bytes * layout.tokens * (norms + kept)
 
 

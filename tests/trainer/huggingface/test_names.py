@@ -15,6 +15,7 @@ from trainer.model.description import Experts, ModelConfig
 from trainer.model.families import PLANNED_KINDS
 from trainer.model.sizes import model_config, model_names
 from trainer.model.transformer import CausalLM
+from trainer.planning.counts import num_parameters
 
 
 def built(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -34,7 +35,7 @@ def test_the_shapes_of_a_named_model_are_those_that_are_built_and_the_plan_count
     shapes = built(config)
     assert model_shapes(config) == shapes
     with torch.device("meta"):
-        assert config.num_parameters == sum(parameter.numel() for parameter in CausalLM(config).parameters())
+        assert num_parameters(config) == sum(parameter.numel() for parameter in CausalLM(config).parameters())
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, *VARIANTS])

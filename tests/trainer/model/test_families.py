@@ -193,7 +193,7 @@ WRONG_CODE: dict[str, tuple[str, Any, str, Any]] = {
     "an expert's gate and up exchanged": (
         "gpt_oss", experts.StackedExperts, "_through", experts_gate_and_up_exchanged,
     ),
-    "sinks that take nothing": ("gpt_oss", self_attention, "_local", lambda sinks_H: 0 * sinks_H - 1e9),
+    "sinks that take nothing": ("gpt_oss", self_attention, "local_part", lambda sinks_H: 0 * sinks_H - 1e9),
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from trainer.model.families import PLANNED_KINDS, from_hugging_face
 from trainer.model.sizes import model_config
 from trainer.options import PlanTable
 from trainer.planning.communication import traffic
+from trainer.planning.counts import flops_per_token
 from trainer.planning.gpus import machine_of
 from trainer.planning.layout import PlannedLayout, Recompute, Zero, micro_batches
 from trainer.planning.throughput import Throughput, throughput
@@ -329,7 +330,7 @@ def llama_3() -> Iterator[Run]:
             row=f"{gpus}, cp {cp}",
             config=config,
             gpu="H100",
-            seconds=config.flops_per_token(seq_len) * batch * seq_len / gpus / teraflops / 1e12,
+            seconds=flops_per_token(config, seq_len) * batch * seq_len / gpus / teraflops / 1e12,
             seq_len=seq_len,
             batch=batch,
             micro_batch=1,

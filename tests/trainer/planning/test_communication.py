@@ -13,6 +13,7 @@ from tests.support.training.plans import DEEPSEEK_V3, mixtral, plan_of
 from tests.trainer.planning.formulae import zero_volume
 from trainer.options import PlanTable
 from trainer.planning.communication import all_reduce_bytes, all_to_all_path, in_domain, link_of, ring_bytes
+from trainer.planning.counts import num_parameters
 from trainer.planning.gpus import Machine, machine_of
 
 
@@ -32,7 +33,7 @@ def test_a_ring_sends_all_but_the_own_share_and_an_all_reduce_twice_that(size: f
 
 def test_gathering_and_reducing_are_counted_for_each_micro_batch(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    size = plan.layout.config.num_parameters * 7 / 8
+    size = num_parameters(plan.layout.config) * 7 / 8
     assert plan.layout.num_micro_batches == 8
     sent = {kind.what.split()[0]: kind.num_bytes for kind in plan.traffic}
     assert sent == {"all-gather": 8 * 2 * 2 * size, "reduce-scatter": 8 * 4 * size}
@@ -85,7 +86,7 @@ def test_routers_and_shared_experts_are_shared_by_tensor_peers_too(tmp_path: Pat
     possessive = "routers' and shared experts' gradients"
     assert sent[f"reduce-scatter of {possessive}"].num_bytes == 4 * whole * 7 / 8
     assert sent[f"all-reduce of {possessive}"].num_bytes == 2 * (4 * whole / 8) / 2
-    split = plan.layout.config.num_parameters - whole - 32 * 8 * 3 * 4096 * 14336
+    split = num_parameters(plan.layout.config) - whole - 32 * 8 * 3 * 4096 * 14336
     assert sent["all-gather of parameters"].num_bytes == 2 * split / 2 * 3 / 4
     assert sent["all-gather of parameters"].num_gpus == 4
     assert sent["all-gather of experts"].num_gpus == 8

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.training.plans import plan_of
 from trainer.model.description import PIECE, ModelConfig
 from trainer.model.sizes import model_config, model_names
+from trainer.planning.counts import attention_flops, flops_per_token, num_parameters
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import layer_activations, loss_bytes
 from trainer.planning.roofline import products
@@ -23,21 +24,21 @@ def test_a_windows_operations_are_twice_those_of_the_pairs_that_it_shows(seq_len
     """As those of a whole row are twice those that a causal mask leaves; half a diagonal more or less."""
     config = model_config("8B", 128_256)
     pairs = sum(min(query + 1, window) for query in range(seq_len))
-    a_pair = config.attention_flops(seq_len) / seq_len
-    assert config.attention_flops(seq_len, window) * seq_len == pytest.approx(
+    a_pair = attention_flops(config, seq_len) / seq_len
+    assert attention_flops(config, seq_len, window) * seq_len == pytest.approx(
         2 * pairs * a_pair, abs=seq_len * a_pair
     )
 
 
 def test_operations_of_a_model_with_windows_are_those_of_its_layers() -> None:
     config = model_config("olmo3-7B", 1)
-    near, whole = config.attention_flops(32_768, 4096), config.attention_flops(32_768)
+    near, whole = attention_flops(config, 32_768, 4096), attention_flops(config, 32_768)
     without = dataclasses.replace(config, windows=(None,))
-    assert config.flops_per_token(32_768) == pytest.approx(
-        without.flops_per_token(32_768) - 24 * (whole - near), rel=1e-12
+    assert flops_per_token(config, 32_768) == pytest.approx(
+        flops_per_token(without, 32_768) - 24 * (whole - near), rel=1e-12
     )
     # A window as long as the row is none.
-    assert config.flops_per_token(4096) == without.flops_per_token(4096)
+    assert flops_per_token(config, 4096) == flops_per_token(without, 4096)
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -46,9 +47,8 @@ def test_every_named_model_is_planned(name: str, tmp_path: Path) -> None:
     plan = plan_of(tmp_path, f"train.model={name}", spread, "plan.gpu=B300")
     assert plan.memory.total > 0
     assert 0 < plan.throughput.mfu < 1
-    assert (
-        plan.layout.config.num_parameters
-        == model_config(name, 128_256 if plan.vocabulary.size == 128_256 else 1).num_parameters
+    assert num_parameters(plan.layout.config) == num_parameters(
+        model_config(name, 128_256 if plan.vocabulary.size == 128_256 else 1)
     )
 
 

@@ -18,7 +18,8 @@ from trainer.model.attention import document_masks
 from trainer.model.sizes import model_config
 from trainer.model.transformer import CausalLM
 from trainer.optim.optimizer import Optimizer
-from trainer.planning.layout import PlannedLayout, num_parameters
+from trainer.planning.counts import num_parameters
+from trainer.planning.layout import PlannedLayout, part_counts
 from trainer.planning.memory import (
     instants,
     layer_activations,
@@ -78,13 +79,13 @@ def test_tensor_parallelism_alone_leaves_ten_of_the_stream_whole() -> None:
 def test_states_are_sixteen_bytes_a_parameter_over_the_shards(tmp_path: Path, num_gpus: int) -> None:
     plan = plan_of(tmp_path, f"train.parallel.dp_shard={num_gpus}")
     found = plan.memory
-    kept = 4 * plan.layout.config.num_parameters / num_gpus
+    kept = 4 * num_parameters(plan.layout.config) / num_gpus
     assert found.optimizer_states == 2 * kept
     assert found.parameters > kept
     # At the fullest instant, when the loss is computed, those of earlier micro-batches: over 64 GPUs there
     # are none.
     assert found.gradients == (kept if num_gpus < 64 else 0)
-    assert 4 * kept == zero_bytes(plan.layout.config.num_parameters, num_gpus, 3)
+    assert 4 * kept == zero_bytes(num_parameters(plan.layout.config), num_gpus, 3)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def messages_of_torch(schedule: Schedule, pp: int, num_virtual: int, num_micro_b
 
 def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_one(tmp_path: Path) -> None:
     by_zero = {zero: plan_of(tmp_path, f"train.zero={zero}") for zero in (0, 1, 2)}
-    num = by_zero[0].layout.config.num_parameters
+    num = num_parameters(by_zero[0].layout.config)
     assert by_zero[1].memory.parameters == by_zero[2].memory.parameters == (4 / 8 + 2) * num
     assert by_zero[0].memory.parameters == (4 + 2) * num
     assert by_zero[1].memory.gradients == 4 * num
@@ -211,7 +212,7 @@ def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_o
 def test_a_pipeline_keeps_gradients_whole_within_a_step(tmp_path: Path) -> None:
     pipelined = plan_of(tmp_path, "train.parallel.pp=4", "train.parallel.dp_shard=2", "train.micro_batch=1")
     part = pipelined.layout.ranks[pipelined.memory.rank]
-    num = sum(num_parameters(pipelined.layout.config, part))
+    num = sum(part_counts(pipelined.layout.config, part))
     assert pipelined.memory.gradients == pytest.approx(4 * num)
     assert pipelined.memory.optimizer_states == pytest.approx(8 * num / 2)
 

@@ -22,6 +22,7 @@ from trainer.data.recipe_order import make_order
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
+from trainer.planning.counts import flops_per_token, num_active_parameters, num_parameters
 from trainer.planning.plan import plan_training
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import Schedule
@@ -31,9 +32,9 @@ from trainer.run.preflight import check_run
 def test_a_model_of_experts_has_the_parameters_that_its_paper_says(tmp_path: Path) -> None:
     config = plan_of(tmp_path, mixtral(tmp_path)).layout.config
     # 46.7 billion, of which a token passes 12.9 (mistral.ai/news/mixtral-of-experts).
-    assert config.num_parameters / 1e9 == pytest.approx(46.7, abs=0.05)
-    assert config.num_active_parameters / 1e9 == pytest.approx(12.9, abs=0.05)
-    assert config.flops_per_token(8192) < 6 * config.num_active_parameters + 12 * 32 * 4096 * 8192
+    assert num_parameters(config) / 1e9 == pytest.approx(46.7, abs=0.05)
+    assert num_active_parameters(config) / 1e9 == pytest.approx(12.9, abs=0.05)
+    assert flops_per_token(config, 8192) < 6 * num_active_parameters(config) + 12 * 32 * 4096 * 8192
 
 
 def test_deepseek_moe_has_a_dense_first_layer_and_shared_experts(tmp_path: Path) -> None:
@@ -53,8 +54,8 @@ def test_deepseek_moe_has_a_dense_first_layer_and_shared_experts(tmp_path: Path)
         "vocab_size": 102400,
     }
     plan = plan_of(tmp_path, mixtral(tmp_path, **changes), "train.parallel.ep=8")
-    assert plan.layout.config.num_parameters / 1e9 == pytest.approx(16.4, abs=0.05)
-    assert plan.layout.config.num_active_parameters / 1e9 == pytest.approx(2.8, abs=0.05)
+    assert num_parameters(plan.layout.config) / 1e9 == pytest.approx(16.4, abs=0.05)
+    assert num_active_parameters(plan.layout.config) / 1e9 == pytest.approx(2.8, abs=0.05)
     assert (plan.layout.split.stages[0].num_dense, plan.layout.split.stages[0].num_sparse) == (1, 27)
     with pytest.raises(RecipeError, match=r"'deepseek': expected 'llama', .* or 'gpt_oss'"):
         model_config(str(tmp_path / "mixtral.json"), 0)
@@ -90,12 +91,12 @@ def test_days_and_cost_follow_from_the_time_of_a_step(tmp_path: Path) -> None:
     overhead = plan.checkpoints.overhead + plan.checkpoints.restart_overhead
     assert plan.budget.ideal_days == pytest.approx(ideal / 86400)
     assert plan.budget.cost == pytest.approx(3 * 8 * ideal * (1 + overhead) / 3600)
-    assert plan.checkpoints.num_bytes == 12 * plan.layout.config.num_parameters
+    assert plan.checkpoints.num_bytes == 12 * num_parameters(plan.layout.config)
 
 
 def test_the_vocabulary_is_the_configs_where_there_is_no_data(tmp_path: Path) -> None:
     assert plan_of(tmp_path).vocabulary.size == 128_256
-    assert plan_of(tmp_path).layout.config.num_parameters == 8_030_261_248
+    assert num_parameters(plan_of(tmp_path).layout.config) == 8_030_261_248
     config = {
         "hidden_size": 64,
         "num_attention_heads": 8,

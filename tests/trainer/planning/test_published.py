@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from tests.trainer.planning.published import CALIBRATED, RUNS, SEEN, Run
+from trainer.planning.counts import flops_per_token
 
 SOURCES = tuple(dict.fromkeys(run.source for run in RUNS))
 
@@ -31,7 +32,7 @@ def step(run: Run) -> float:
 
 def rates(run: Run) -> tuple[float, float]:
     """Operations a GPU and second, published and predicted."""
-    flops = run.config.flops_per_token(run.seq_len) * run.batch * run.seq_len / run.mesh.num_workers
+    flops = flops_per_token(run.config, run.seq_len) * run.batch * run.seq_len / run.mesh.num_workers
     return flops / run.seconds, flops / step(run)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.cli.main import main
 from tests.support.training.plans import mixtral, recipe_of, write_recipe
+from trainer.planning.counts import attention_flops, layer_flops
 from trainer.planning.gpus import GPUS
 from trainer.planning.roofline import Roofline, expected_loss, optimal_tokens, read_amplification, roofline
 
@@ -49,7 +50,7 @@ def test_the_operations_of_a_layer_are_those_of_its_plan(tmp_path: Path) -> None
     )
     # Norms have no product.
     norms = 6 * 2 * config.width
-    expected = (config.layer_flops(sparse=False) - norms + config.attention_flops(8192)) / 3 * layout.tokens
+    expected = (layer_flops(config, sparse=False) - norms + attention_flops(config, 8192)) / 3 * layout.tokens
     assert whole == pytest.approx(expected)
 
 

@@ -20,6 +20,7 @@ from tests.trainer.planning.formulae import (
 )
 from trainer.options import PlanTable
 from trainer.planning.communication import stage_message
+from trainer.planning.counts import attention_flops, layer_flops, num_parameters
 from trainer.planning.gpus import COPIES, GPUS, machine_of
 from trainer.planning.schedules import PassTimes, PipelinePlan, span
 from trainer.planning.throughput import (
@@ -146,7 +147,7 @@ def test_a_short_last_micro_batch_takes_the_time_of_its_sequences_unless_a_pipel
 ) -> None:
     small = ("train.global_batch=72", "train.seq_len=2048", *HALF)
     nine = {size: plan_of(tmp_path, *small, f"train.micro_batch={size}") for size in (1, 3, 4, 8, 9)}
-    adding = nine[9].layout.config.num_parameters * 12 / BANDWIDTH
+    adding = num_parameters(nine[9].layout.config) * 12 / BANDWIDTH
     whole = nine[9].throughput.compute_seconds - adding
     for size, plan in nine.items():
         num = plan.layout.num_micro_batches
@@ -191,7 +192,7 @@ def test_float8_speeds_up_products_with_weights_and_nothing_else(tmp_path: Path)
     config, parts = plans[0].layout.config, plans[0].layout.num_micro_batches
     saved = plans[0].throughput.compute_seconds - plans[1].throughput.compute_seconds
     # Norms have no product.
-    linear = 32 * (config.layer_flops(sparse=False) - 6 * 2 * config.width) * 8192 * parts
+    linear = 32 * (layer_flops(config, sparse=False) - 6 * 2 * config.width) * 8192 * parts
     assert saved == pytest.approx(linear * (1 / (0.5 * 989e12) - 1 / (0.36 * 1979e12)))
     assert plans[0].memory == plans[1].memory
     with pytest.raises(RecipeError, match="'float8': A100"):
@@ -300,7 +301,7 @@ def test_context_peers_gather_or_pass_round_and_without_balance_one_has_more_wor
     assert ring.throughput.step_seconds < gather.throughput.step_seconds < uneven.throughput.step_seconds
     # A ring keeps its own keys and values for backward, a gather those of the whole sequence.
     assert ring.memory.activations < gather.memory.activations
-    attention = 32 * gather.layout.config.attention_flops(131072) * 16384 / (0.5 * 989e12)
+    attention = 32 * attention_flops(gather.layout.config, 131072) * 16384 / (0.5 * 989e12)
     more = uneven.throughput.compute_seconds - gather.throughput.compute_seconds
     assert more == pytest.approx(attention * (15 / 8 - 1))
 
@@ -338,7 +339,7 @@ def test_a_gpu_alone_sends_nothing(tmp_path: Path) -> None:
     assert plan.traffic == ()
     assert plan.throughput.exposed_seconds == 0
     speed = plan.throughput
-    num = plan.layout.config.num_parameters
+    num = num_parameters(plan.layout.config)
     # Half the peak, less the passes over gradients in each of 64 micro-batches and over the optimizer's
     # states in one.
     passes = (64 * 12 + 28) * num / BANDWIDTH

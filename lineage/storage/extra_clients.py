@@ -1,5 +1,5 @@
-"""The clients of Google Cloud Storage (gs://) and Azure Blob Storage (az://), of the packages gcsfs and
-adlfs."""
+"""The clients of stores whose packages are extras: Google Cloud Storage (gs://, gcsfs), Azure Blob Storage (az://,
+adlfs) and the Hugging Face Hub (hf://, huggingface_hub)."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def azure_store() -> Any:
             f"az://: no storage account ({error}): set AZURE_STORAGE_CONNECTION_STRING, or"
             " AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
         ) from error
+
+
+def hub() -> Any:
+    """The file system of hf://. RecipeError where huggingface_hub is not installed."""
+    try:
+        from lineage.storage.hub_client import HubClient
+    except ImportError as error:
+        raise _missing("hf", "huggingface_hub") from error
+    return HubClient()
 
 
 def _missing(scheme: str, package: str) -> RecipeError:
