@@ -130,10 +130,10 @@ def test_a_purge_says_which_texts_relied_on_what_goes(
 ) -> None:
     out = tmp_path / "out"
     runs.run(tmp_path / "of", recipe(out, made / "pages", INSIDE))
-    (row,) = query(
-        out,
-        "SELECT twin, count(DISTINCT doc_id) num FROM edits WHERE twin <> doc_id GROUP BY 1 ORDER BY num DESC LIMIT 1",
+    sql = (
+        "SELECT twin, count(DISTINCT doc_id) num FROM edits WHERE twin <> doc_id GROUP BY 1 ORDER BY num DESC"
     )
+    row = rows(out, sql)[0]
     call = ["purge", str(out), "--doc", row["twin"], "--reason", "asked", "--by", "test"]
     assert main([*call, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_relying"] == row["num"]
