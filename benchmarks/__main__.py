@@ -30,6 +30,7 @@ def main() -> int:
             ["charsets", str(crawl)],
             ["dedup"],
             ["near_duplicates", str(crawl)],
+            ["inside", str(crawl), "--times", "1", "4"],
             ["contamination", str(crawl)],
             ["dedup_scale", "--documents", "100000", "--peer", "5000"],
             ["loader"],

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.support.texts import extracted
 from pipeline.dedup.exchange import Exchange, InPhases, InProcess
 from pipeline.dedup.inside.flow import look_inside
 from pipeline.results.dedup_result import DedupCounts
@@ -78,6 +79,31 @@ def test_every_run_that_stands_before_is_cut_and_nothing_else(seed: int, tmp_pat
     stretches, rejected = brute_force(compared(corpus), SUBSTRING)
     assert looked.rejected == rejected and rejected
     assert looked.stretches == stretches and stretches
+    assert check_twins(corpus, looked) >= len(stretches)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("min_bytes", [100, 500])
+def test_on_real_pages_with_planted_copies_it_is_what_brute_force_cuts(
+    min_bytes: int, real_data: Path, tmp_path: Path
+) -> None:
+    chosen = random.Random(min_bytes)
+    texts = [text for text in extracted(real_data / "crawl", "resiliparse", 400) if text][:300]
+    for _ in range(60):  # across documents, and inside one
+        source, target = chosen.choice(texts), chosen.randrange(len(texts))
+        begin = chosen.randrange(max(1, len(source) - 700))
+        place = chosen.randrange(len(texts[target]) + 1)
+        copied = source[begin : begin + chosen.randrange(90, 700)]
+        texts[target] = texts[target][:place] + copied + texts[target][place:]
+        if chosen.random() < 0.3:
+            texts[target] += "\n" + copied
+    docs = [Doc(text=text, name=str(number)) for number, text in enumerate(texts)]
+    corpus = Corpus(files={(0, 0): docs[:150], (0, 1): docs[150:]}, table=_TABLE)
+    table = InsideTable(method="substring", min_bytes=min_bytes)
+    looked = look(corpus, tmp_path, table, chars_a_piece=200_000, chars_a_partition=200_000)
+    stretches, rejected = brute_force(compared(corpus), table)
+    assert looked.rejected == rejected
+    assert looked.stretches == stretches and len(stretches) >= 20
     assert check_twins(corpus, looked) >= len(stretches)
 
 
