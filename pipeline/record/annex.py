@@ -3,6 +3,7 @@ answers it, the sources, what the words mean, and how a figure is checked."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -61,12 +62,15 @@ def _opened(form: Form, row: Mapping[str, Any]) -> str:
 
 def _size(each: Mapping[str, Any]) -> str:
     when = period(each)
-    return size(each) + (f"; {each['bytes']:,} bytes; " + (f"captured {when}" if when else "no time of capture"))
+    return size(each) + (
+        f"; {each['bytes']:,} bytes; " + (f"captured {when}" if when else "no time of capture")
+    )
 
 
 def _checked(form: Form, row: Mapping[str, Any]) -> str:
     digest = row["digest"]
     runs = " --run RUN_OUTPUT" if row["runs"] else ""
+    what = "what the model has read" if runs else "what was kept"
     statements: Sequence[str] = (
         [f"- of the provider's statements for this form: {digest['statements']}"]
         if digest["statements"]
@@ -75,8 +79,8 @@ def _checked(form: Form, row: Mapping[str, Any]) -> str:
     return "\n".join([
         "Each figure below is the answer to a question to a database, in the language SQL; the question stands below"
         " it. Who holds the data (OUT) and the training's output (RUN_OUTPUT) repeats it by: sluice record OUT"
-        f"{runs} --format {form.name} --sql 'QUESTION'. A public reader without them cannot. The table that most ask,"
-        f" named used, has the documents that the record is of: {'what the model has read' if runs else 'what was kept'}.",
+        f"{runs} --format {shlex.quote(form.name)} --sql 'QUESTION'. A public reader without them"
+        f" cannot. The table that most ask, named used, has the documents that the record is of: {what}.",
         "The size of every domain, the rules that removed documents and the versions of the data are in the same record"
         " as JSON. Two records of the same data, at the same place, have the same digest:",
         f"- of the data, the runs and the figures: {digest['lineage']}",

@@ -116,7 +116,10 @@ def template(form: Form, sources: Sequence[str]) -> str:
             "",
             tomli_w.dumps({"sources": {source: {"kind": ""}}}).split("\n")[0],
             f"# Where the data of source {source} is from, one of these words:",
-            *(f"#   {kind}: {what}{f' ({section})' if is_eu else ''}" for kind, (what, section) in KINDS.items()),
+            *(
+                f"#   {kind}: {what}{f' ({section})' if is_eu else ''}"
+                for kind, (what, section) in KINDS.items()
+            ),
             'kind = ""',
             "# Its name, and whose it is",
             'name = ""',

@@ -20,11 +20,14 @@ def _number(facts: FormFacts) -> str:
     lines = [f"{value('documents') or 0:,} documents of {value('tokens') or 0:,} tokens"]
     if (read := value("read_tokens")) is not None:
         lines += [
-            f"{read:,} tokens read in training from these documents, where what was read twice counts twice and what was"
-            " not read counts nothing",
-            f"kept after cleaning, read or not: {value('kept') or 0:,} documents of {value('kept_tokens') or 0:,} tokens",
+            f"{read:,} tokens read in training from these documents, where what was read twice counts twice and what"
+            " was not read counts nothing",
+            f"{value('kept') or 0:,} documents of {value('kept_tokens') or 0:,} tokens kept after cleaning, read or"
+            " not",
         ]
-    return listed([*lines, *(f"source {row['source']}: {size(row)}" for row in facts.figures.tables["sources"])])
+    return listed(
+        [*lines, *(f"source {row['source']}: {size(row)}" for row in facts.figures.tables["sources"])]
+    )
 
 
 def _types(facts: FormFacts) -> str:
@@ -63,7 +66,12 @@ FORM: Final = Form(
             title="High-level summary of the datasets used",
             fields=(
                 Field(name="system", label="System or service", question="its name and version"),
-                _item(1, "(1) The sources or owners of the datasets", lineage=_sources, needs="the name and the owner of each source"),
+                _item(
+                    1,
+                    "(1) The sources or owners of the datasets",
+                    lineage=_sources,
+                    needs="the name and the owner of each source",
+                ),
                 _item(
                     2,
                     "(2) How the datasets further the intended purpose of the system or service",

@@ -150,7 +150,8 @@ def _open(each: Field, facts: FormFacts) -> str:
     if is_asked and each.needs is not None:
         return f"OPEN: the provider has to state {each.needs}."
     what = "the answer follows" if is_asked else "whether this applies follows"
-    return f"OPEN: {what} from where the data is from. The provider has to state it of: {', '.join(facts.without_kind)}."
+    sources = ", ".join(facts.without_kind)
+    return f"OPEN: {what} from where the data is from. The provider has to state it of: {sources}."
 
 
 def listed(lines: list[str]) -> str:
