@@ -61,8 +61,10 @@ class Document:
     the document is. `scores` is what classifiers that turn nothing down gave for its text, as (name, score);
     `labels` what else steps found out about it that is a column of its own, as (column, text). `measured` is
     what rules of the step quality measured of its text, as (rule, value), where that is kept for a run from
-    its text. `truncated` is why the record does not hold the whole payload, where it says so: a reason of
-    WARC-Truncated, or `segment` for the first of several records."""
+    its text. `headers` are those of the response that say how the page may be used
+    (`stages.reading.warc.headers.RIGHTS_FIELDS`), by lower-case name. `truncated` is why the record does not hold
+    the whole payload, where it says so: a reason of WARC-Truncated, or `segment` for the first of several
+    records."""
 
     doc_id: bytes
     source: str
@@ -74,6 +76,7 @@ class Document:
     content_type: str = ""
     charset_hint: str | None = None
     content_encoding: str | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=())
     record_id: str | None = None
     url: str | None = None
     captured_at: str | None = None

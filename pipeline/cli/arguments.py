@@ -49,9 +49,11 @@ def add_set(
 
 
 def add_action(actions: Actions, name: str, what: str, page: str | None) -> argparse.ArgumentParser:
-    """A command's action, whose help has the calls of it that the command's own `page` shows."""
-    calls = [line.strip() for line in (page or "").splitlines() if re.search(rf"\bsluice \w+ {name}\b", line)]
-    description = "\n  ".join([f"{what[0].upper()}{what[1:]}.\n", *calls])
+    """A command's action, whose help has its examples of the command's own `page`, with the lines that continue
+    their comments."""
+    example = rf"^ *(sluice \w+ {name}\b.*(?:\n {{10,}}\S.*)*)"
+    examples = re.findall(example, page or "", re.MULTILINE)
+    description = "\n  ".join([f"{what[0].upper()}{what[1:]}.\n", *examples])
     return actions.add_parser(
         name, help=what, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

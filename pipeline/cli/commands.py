@@ -12,6 +12,7 @@ PATHS = frozenset({
     "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
     "tokenizer", "token_file", "runs", "weights", "losses", "timeline", "test_weights", "test_losses", "folder", "csv",
     "csv_safe", "nsight", "place", "on", "shots_from", "text", "check", "statements",
+    "robots",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 
@@ -52,7 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("pipeline.cli.training.train", "run the training of a recipe; resumable"),
     "train why": (
         "pipeline.cli.training.why",
-        "replay a training step: loss by document, data or hardware fault",
+        "replay a training step bit for bit: data or hardware fault, loss by document",
     ),
     "train goodput": (
         "pipeline.cli.training.goodput",
@@ -62,21 +63,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pipeline.cli.training.diagnose",
         "merge the recorders of all ranks: missing and slow ranks",
     ),
-    "eval": (
-        "pipeline.cli.training.evaluate",
-        "score a checkpoint or a folder on texts or questions, and tell what it had read of them",
-    ),
     "train profile": (
         "pipeline.cli.training.profile",
-        "read the traces of all ranks: communication hidden and exposed, kernels, idle time",
+        "analyse the traces of all ranks: hidden and exposed communication, kernels, idle time",
+    ),
+    "eval": (
+        "pipeline.cli.training.evaluate",
+        "score a checkpoint or exported folder on texts or questions, seen and unseen in training",
     ),
     "certify": (
         "pipeline.cli.training.certify",
-        "certify that a model holds nothing of the purged documents, or check a certificate",
+        "certify the removal of purged documents from a model, or check a certificate",
     ),
     "record": (
         "pipeline.cli.output.record",
         "fill in the EU's training summary, AB 2013 or Croissant from lineage",
+    ),
+    "rights": (
+        "pipeline.cli.output.rights",
+        "find documents that later robots.txt files deny, by host and signal",
     ),
     "commit": (
         "pipeline.cli.training.commit",
@@ -90,13 +95,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pipeline.cli.output.export",
         "export a corpus for other tools, or a checkpoint as safetensors",
     ),
+    "index": (
+        "pipeline.cli.output.index",
+        "write the columnar index of WARC files, which source.index reads",
+    ),
     "sample": (
         "pipeline.cli.training.sample",
         "continue a prompt with a checkpoint, or a folder of safetensors",
     ),
     "plan": (
-        "pipeline.cli.training.plan",
-        "estimate memory, communication, MFU and cost of a training recipe",
+        "pipeline.cli.plan",
+        "estimate what a data or training recipe costs: time, memory, money, with intervals",
     ),
     "mix": ("pipeline.cli.training.mix", "find mixing weights by ablation"),
     "submit": ("pipeline.cli.submit", "run a command as a Ray job on a cluster"),

@@ -64,10 +64,15 @@ def listed_targets(out: Folder, path: str) -> PurgeTargets:
 
     A text has a name a line; lines that are empty or begin with # do not count. A table (CSV, TSV, JSON lines, a
     JSON list, Parquet) has a column doc_id, id or url, and with an id and url a row without id is named by its
-    URL; a CSV of one column needs no header. RecipeError where the file cannot be read or has another ending, a
+    URL; a CSV of one column needs no header. An empty JSON list, as `sluice rights` writes where nothing is denied,
+    names nothing. RecipeError where the file cannot be read or has another ending, a
     row names nothing, or what is neither id nor URL, or has too many cells, or ids and URLs stand in one column;
     UnknownError where the output has none of them."""
     listed = list(dict.fromkeys(_names(path)))
+    if (
+        not listed and list_ending(path) == "json"
+    ):  # a plan by which nothing is to go, as `sluice rights` writes it
+        return PurgeTargets(match=PurgeMatch(kind="scan", values=(), named_by=f"--from {path}"))
     if not listed:
         raise RecipeError(f"--from {path}: it lists nothing, expected ids or URLs")
     lookup = Lookup(out)

@@ -33,7 +33,7 @@ from lineage.store.write import (
 )
 from pipeline.phases.phase import Phase, RunState, publish_result, run_phase
 from pipeline.plan import Unit
-from pipeline.recipe.tables import columns_added_by
+from pipeline.recipe.tables import columns_of_documents
 from pipeline.results.rows import read_rows
 from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
 from pipeline.terminal import counted
@@ -92,7 +92,7 @@ def write_lineage(
     by_place = {(shard.source, shard.shard): shard for shard in shards}
     sizes = sorted((shard.source, shard.shard, shard.num_documents) for shard in shards)
     buckets = [tuple(by_place[place] for place in bucket) for bucket in placement_buckets(sizes)]
-    added = columns_added_by(state.plan.recipe)
+    added = columns_of_documents(state.plan.recipe)
     if num_rows <= IN_PROCESS_ROWS:
         started = time.perf_counter()
         with state.reporter.phase("write lineage", 1) as progress:

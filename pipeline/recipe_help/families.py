@@ -1,4 +1,4 @@
-"""docs/families.md: what of each model family is computed, and which layouts it cannot have.
+"""docs/families.md: the features of each model family, and the layouts that it refuses.
 
 `python -m pipeline.recipe_help.families docs/families.md` writes the table into the page, between its marks."""
 
@@ -62,7 +62,7 @@ def _table() -> Iterator[str]:
             "; ".join(_attention(smallest)),
             _norms(smallest),
             _feed_forward(smallest),
-            ", ".join(_around(smallest)) or "plain",
+            ", ".join(_around(smallest)) or "untied",
             ", ".join(named),
             ", ".join(_refused(smallest)) or "nothing",
         )
@@ -70,28 +70,29 @@ def _table() -> Iterator[str]:
 
 
 def _attention(config: ModelConfig) -> Iterator[str]:
-    yield "latents of keys, values and queries" if config.latent else "grouped heads"
+    yield "MLA" if config.latent else "GQA"
     if config.input_biases:
-        yield "biases of q, k, v" + (" and o" if config.output_bias else "")
+        yield "q, k, v" + (" and o" if config.output_bias else "") + " biases"
     if config.query_key_norm != "none":
-        yield "norms of q and k, " + (
-            "each head" if config.query_key_norm == "head" else "all heads together"
-        )
+        yield "QK norm " + ("per head" if config.query_key_norm == "head" else "over all heads")
     if config.window is not None:
         near = sum(config.window_of(layer) is not None for layer in range(config.num_layers))
-        yield f"window in {near} of {config.num_layers} layers" if near < config.num_layers else "window"
+        yield "sliding window" + (
+            f" in {near} of {config.num_layers} layers" if near < config.num_layers else ""
+        )
     if None in config.rotary:
-        yield "no positions in some layers"
+        yield "no RoPE in some layers"
     if config.score_divisor is not None:
-        yield "scale of its own"
+        yield "custom scale"
     if config.score_cap is not None:
-        yield "scores capped"
+        yield "soft cap on scores"
     if config.sinks:
-        yield "sinks"
+        yield "attention sinks"
 
 
 def _norms(config: ModelConfig) -> str:
-    return config.norms + (", 1 + weight" if config.norm_kind == "one plus" else "")
+    place = {"before": "pre-norm", "behind": "post-norm", "both": "pre- and post-norm"}[config.norms]
+    return place + (", 1 + weight" if config.norm_kind == "one plus" else "")
 
 
 def _feed_forward(config: ModelConfig) -> str:
@@ -106,11 +107,11 @@ def _feed_forward(config: ModelConfig) -> str:
 
 def _around(config: ModelConfig) -> Iterator[str]:
     if config.tied:
-        yield "one matrix"
-    if config.embedding_scale != 1:
-        yield "embedding × √width"
+        yield "tied"
+    if (scale := config.embedding_scale) != 1:
+        yield "embedding × √width" if scale == config.width**0.5 else f"embedding × {scale:g}"
     if config.logit_cap is not None:
-        yield "logits capped"
+        yield "soft cap on logits"
 
 
 def _refused(config: ModelConfig) -> Iterator[str]:

@@ -17,7 +17,7 @@ an error. `--set key=value` changes a key of a call.
 
 ```
 sluice recipe new fineweb --to my.toml     # a commented recipe; also text, train and mix
-sluice recipe check my.toml                # what is wrong with it, with line and column
+sluice recipe check my.toml                # its errors, with line and column
 sluice recipe keys dedup                   # what this page says of a table or a key
 sluice recipe diff recipes/crawl.toml my.toml      # the values that differ once defaults are filled in
 sluice recipe schema data --to data.json           # JSON Schema, or train: editors complete and check a recipe by it

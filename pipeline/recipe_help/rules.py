@@ -16,6 +16,7 @@ from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable
 from stages.quality.rule_sets.catalogue import RULE_SETS
 from stages.quality.rules import VARIANTS, TextRule, Variant
+from stages.rights.options import DENIABLE, RightsTable
 from stages.rules import Rule
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable
@@ -79,6 +80,7 @@ def _all_on(variant: Variant) -> StepTables:
         quality=QualityTable(rules=RULE_SETS, variant=variant),
         classifier=(ClassifierTable(name="NAME", model="", label="LABEL"),),
         pii=PiiTable(action="drop"),
+        rights=RightsTable(deny=DENIABLE),
     )
 
 

@@ -74,11 +74,10 @@ def _less(table: Mapping[str, Any], keys: Collection[str]) -> dict[str, object]:
 def _step_key(
     stage: str, source: Mapping[str, Any], identity: Mapping[str, Any], tables: StepTables
 ) -> StepKey:
-    names, left_out = (_READING_KEYS, ()) if stage == READING else _keys_of(spec_of(stage), tables)
+    names, left_out = (_reading_keys(source), ()) if stage == READING else _keys_of(spec_of(stage), tables)
     files: Mapping[str, str] = identity["files"]
-    options = {
-        name: _with_hashes(_value(name, source, identity["recipe"], left_out), files) for name in names
-    }
+    values = {name: _value(name, source, identity["recipe"], left_out) for name in names}
+    options = {name: _with_hashes(value, files) for name, value in values.items() if value is not None}
     of_step = [files.get(file.name, "") for file in function_files([stage])] if ":" in stage else []
     own = [one for one in identity["recipe"].get("step", ()) if one["name"] == stage]
     options |= {"step": _with_hashes(own, files)} if own else {}
@@ -126,12 +125,28 @@ _READING_KEYS: Final = (
 )
 
 
+def _reading_keys(source: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys that a source's reading is a function of."""
+    if "index" not in source:
+        return _READING_KEYS
+    is_drawn = "sample" in source or "limit" in source
+    return (
+        *_READING_KEYS,
+        "source.index",
+        "source.where",
+        "source.sample",
+        *(["run.seed"] if is_drawn else []),
+    )
+
+
 def _value(
     name: str, source: Mapping[str, Any], recipe: Mapping[str, Any], left_out: Sequence[str] = ()
 ) -> Any:
     """The value of a key or of a whole table, less what is left out of it."""
     table, _, key = name.partition(".")
-    of_table = source if table == "source" else recipe[table]
+    of_table = source if table == "source" else recipe.get(table)  # an earlier build may not have had it
+    if of_table is None:
+        return None
     value = of_table.get(key) if key else of_table  # a key that is not given is left out of a plain recipe
     if not isinstance(value, dict):
         return value

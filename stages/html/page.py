@@ -244,6 +244,14 @@ class PageReader:
             return decoded.page
         return read_page(document, self._bounds)
 
+    def with_page(self, document: Document) -> tuple[Document, str]:
+        """The document with its page, and the page's HTML, which is empty where it passes a bound."""
+        decoded = document.decoded
+        if isinstance(decoded, _DecodedPage) and decoded.is_of(document):
+            return document, decoded.page.html
+        page = read_page(document, self._bounds)
+        return document.but(decoded=_DecodedPage(document.payload, _read_as(document), page)), page.html
+
     def extract(self, page: HtmlPage, extractor: Extractor) -> str | Failure | Fault:
         """The main text of a page within its bounds, or why there is none."""
         html = page.html if extractor.needs_head(page.num_tags) else page.without_head

@@ -94,6 +94,7 @@ class ReadOptions:
     `fields` are for JSONL and Parquet. `language` is that of every text, where the recipe names it. `mime`
     are types whose records are documents besides HTML and text (see `sniff.is_document_type`).
     `max_window_bytes`: what is held of a compressed file's content for its references back.
+    `statuses`: HTTP statuses of responses that are documents (None: all).
     `limit_documents`: behind the document with this number, from 1, nothing more is read or counted. `span`:
     what is read of the file, if not all of it."""
 
@@ -107,6 +108,7 @@ class ReadOptions:
     fields: RowFields = RowFields()
     language: str | None = None
     mime: tuple[str, ...] = ()
+    statuses: frozenset[int] | None = frozenset({200})
     limit_documents: int | None = None
     span: Span | None = None
 

@@ -20,6 +20,8 @@ from stages.ngrams import Encode
 from stages.pii.options import PiiTable
 from stages.pii.step import PiiStep, pii_rules
 from stages.quality.options import QualityTable
+from stages.rights.options import RightsTable
+from stages.rights.sites import site_files
 from stages.rules import Rule
 from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder, classifier_rules
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, decontaminate_rules
@@ -29,6 +31,7 @@ from stages.steps.models.fasttext_model import BUNDLED
 from stages.steps.parse import ParseStep, ParseTable, parse_rules
 from stages.steps.prefilter import RULES as PREFILTER_RULES
 from stages.steps.prefilter import PrefilterStep
+from stages.steps.rights import RightsReader, rights_rules
 from stages.steps.url import UrlStep, UrlTable, url_rules
 from stages.steps.user.user_step import StepTable, UserStep
 
@@ -38,6 +41,7 @@ class RecipeStepTables:
     """The recipe's tables of steps, by their names in it: a recipe is one of these."""
 
     url: UrlTable = key(UrlTable())
+    rights: RightsTable = key(RightsTable())
     parse: ParseTable = key(ParseTable())
     language: LanguageTable = key(LanguageTable())
     quality: QualityTable = key(QualityTable())
@@ -87,7 +91,8 @@ Files = Callable[[StepTables], tuple[str, ...]]
 class StepSpec:
     """A step. One without `make` compares documents, and is no part of a chain.
 
-    `is_on`: whether it does anything as its tables stand; else it is left out of the chain and of lineage.
+    `purpose`: what it removes or does and what for, as the predicate of a sentence, for records of the
+    processing. `is_on`: whether it does anything as its tables stand; else it is left out of the chain and of lineage.
     `is_off_where` says what of its tables switches it off, where its other keys then decide nothing.
     `modules`: those that decide, from which its libraries are derived. `recipe_keys`: the keys, or tables,
     that its outcome hangs on, less those that `leaves_out` names. `files`: for each key that names files,
@@ -97,6 +102,7 @@ class StepSpec:
     change that text. `rules`: all that may turn a document down
     as its tables stand, in the order of their verdicts."""
 
+    purpose: str = ""
     make: Callable[[StepInputs], Step] | None = None
     is_on: Callable[[StepTables], bool] = lambda tables: True
     is_off_where: str = ""
@@ -109,6 +115,17 @@ class StepSpec:
     only_judges: bool = False
     edits_text: Callable[[StepTables], bool] = lambda tables: False
     rules: Callable[[StepTables], Sequence[Rule]] = lambda tables: ()
+
+
+def _url_step(inputs: StepInputs) -> Step:
+    tables = inputs.tables
+    reader = RightsReader(tables.rights, inputs.pages) if tables.rights.record else None
+    return UrlStep(tables.url, tables.max_document_bytes, rights=reader, ledger=tables.ledger)
+
+
+def _site_files(tables: StepTables) -> tuple[str, ...]:
+    with errors_about("rights.robots"):
+        return site_files(tables.rights.robots)
 
 
 def _quality_step(inputs: StepInputs) -> Step:
@@ -153,6 +170,7 @@ _URL_LISTS: Final[dict[str, Files]] = {
     "url.block_soft_words": lambda tables: tables.url.block_soft_words,
     "url.block_subwords": lambda tables: tables.url.block_subwords,
 }
+_SITE_FILES: Final[dict[str, Files]] = {"rights.robots": _site_files}
 _TOKENIZER_KEYS: Final = ("tokenize.encoding", "tokenize.end_of_text")
 
 _ALL_KEPT: Final = ((), "all")
@@ -196,17 +214,30 @@ def _language_key(name: str) -> Value:
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
     "url": StepSpec(
-        make=lambda inputs: UrlStep(
-            inputs.tables.url, inputs.tables.max_document_bytes, ledger=inputs.tables.ledger
-        ),
+        purpose="removes pages that block lists or reserved rights exclude, and records that are too long or not whole, to"
+        " keep unwanted sites and broken pages out",
+        make=_url_step,
         modules=("stages.steps.url",),
-        recipe_keys=("url", "limits.max_document_bytes"),
-        files=_URL_LISTS,
-        asks={**_URL_LISTS, "url.truncated": lambda tables: tables.url.truncated == "reject"},
-        own_keys={"url.match": lambda tables: tables.url.match != UrlTable().match},
-        rules=lambda tables: url_rules(tables.url, tables.max_document_bytes),
+        recipe_keys=("url", "rights", "limits.max_document_bytes"),
+        leaves_out=lambda tables: () if tables.rights.record else ("rights",),
+        files={**_URL_LISTS, **_SITE_FILES},
+        asks={
+            **_URL_LISTS,
+            **_SITE_FILES,
+            "url.truncated": lambda tables: tables.url.truncated == "reject",
+            "rights.deny": lambda tables: tables.rights.deny,
+        },
+        own_keys={
+            "url.match": lambda tables: tables.url.match != UrlTable().match,
+            **_keys_of_table("rights", RightsTable, but=("deny", "robots")),
+        },
+        rules=lambda tables: (
+            *url_rules(tables.url, tables.max_document_bytes),
+            *rights_rules(tables.rights),
+        ),
     ),
     "prefilter": StepSpec(
+        purpose="removes pages in languages that are not wanted before their text is taken out, to save work",
         make=lambda inputs: PrefilterStep(inputs.tables.language, inputs.pages, ledger=inputs.tables.ledger),
         is_on=lambda tables: tables.language.prefilter and bool(tables.language.kept),
         modules=("stages.steps.prefilter",),
@@ -222,12 +253,15 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: PREFILTER_RULES,
     ),
     "parse": StepSpec(
+        purpose="takes the main text out of each page and removes pages without one, to keep menus and the like out",
         make=lambda inputs: ParseStep(inputs.tables.parse, inputs.pages, ledger=inputs.tables.ledger),
         modules=("stages.steps.parse",),
         recipe_keys=("parse", "limits.max_document_bytes"),
         rules=lambda tables: parse_rules(tables.parse, tables.max_document_bytes),
     ),
     "language": StepSpec(
+        purpose="removes texts in languages that are not wanted or not recognised with certainty, to have the"
+        " wanted languages alone",
         make=lambda inputs: LanguageStep(inputs.tables.language, ledger=inputs.tables.ledger),
         modules=("stages.steps.language",),
         recipe_keys=(
@@ -250,6 +284,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: language_rules(tables.language),
     ),
     "quality": StepSpec(
+        purpose="removes texts that are no running prose by published rules, to keep lists, spam and damaged text out",
         make=_quality_step,
         is_on=lambda tables: (
             bool(tables.quality.rules) or any(own.rules for own in tables.quality.language.values())
@@ -263,6 +298,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=_quality_rules,
     ),
     "classifier": StepSpec(
+        purpose="removes texts that a classifier scores below or above a threshold, to have the texts that it is for",
         make=lambda inputs: ClassifierStep(
             inputs.tables.classifier, ledger=inputs.tables.ledger, load_encoder=inputs.tables.load_encoder
         ),
@@ -274,6 +310,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: classifier_rules(tables.classifier),
     ),
     "decontaminate": StepSpec(
+        purpose="removes texts that hold test questions of benchmarks, so that tests of the model stay valid",
         make=lambda inputs: DecontaminateStep(
             inputs.tables.decontaminate, partial(_load_encode, inputs.tables), ledger=inputs.tables.ledger
         ),
@@ -289,6 +326,8 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: decontaminate_rules(tables.decontaminate),
     ),
     "pii": StepSpec(
+        purpose="replaces personal data and secrets by placeholders, or removes what holds them, so that the model"
+        " does not learn them",
         make=lambda inputs: PiiStep(inputs.tables.pii, ledger=inputs.tables.ledger),
         is_on=lambda tables: bool(tables.pii.kinds),
         modules=("stages.pii.step",),
@@ -298,10 +337,12 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         edits_text=lambda tables: tables.pii.action == "replace",
         rules=lambda tables: pii_rules(tables.pii),
     ),
-    "identity": StepSpec(),
-    "dedup.url": StepSpec(),
-    "dedup.exact": StepSpec(),
-    "dedup.near": StepSpec(),
+    "identity": StepSpec(purpose="removes records that came in twice, so that none counts twice"),
+    "dedup.url": StepSpec(purpose="removes further copies of a page, so that none counts twice"),
+    "dedup.exact": StepSpec(purpose="removes texts that equal another, so that none is learnt by heart"),
+    "dedup.near": StepSpec(
+        purpose="removes texts that nearly equal another, so that none is learnt by heart"
+    ),
 }
 """Every stage by name, in the order a document meets them."""
 

@@ -1,16 +1,18 @@
-"""URL step: turns a document down by its length, as cut off or by its page, before anything is parsed."""
+"""URL step: turns a document down by its length, as cut off, by its page, or by what its publisher says of its use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final, Literal
 
 from lineage.pages import page_of
 from lineage.recipe import errors_about, key
-from stages.document import Document, Finding, Outcome, decide
+from stages.document import Document, Finding, Outcome, Rejection, decide
 from stages.rules import Rule
+from stages.steps.rights import RightsReader
 from stages.steps.url_lists import (
     WAYS,
     LineNumbers,
@@ -110,16 +112,24 @@ class UrlTable:
 
 
 class UrlStep:
-    """Rules: `url_rules`, in order. A document without URL (JSONL and Parquet rows may have none) is only
-    subject to the first two; to that of hosts only one whose URL names a page.
+    """Rules: `url_rules`, in order, then those of `rights`, which reads the signals of every document. One without
+    URL (JSONL and Parquet rows may have none) is only subject to the first two; to that of hosts only one whose URL
+    names a page.
 
     The value of a list's rule is the number of the line that turned the document down, counted through the
     key's files, 0 for none."""
 
     stage = STAGE
 
-    def __init__(self, table: UrlTable, max_document_bytes: int, *, ledger: bool = False) -> None:
-        self._table = table
+    def __init__(
+        self,
+        table: UrlTable,
+        max_document_bytes: int,
+        *,
+        rights: RightsReader | None = None,
+        ledger: bool = False,
+    ) -> None:
+        self._table, self._rights = table, rights
         self._way = WAYS[table.match]
         self._too_long = _TOO_LONG.at(float(max_document_bytes))
         self._soft_words = _SOFT_WORDS.at(float(table.min_soft_words))
@@ -128,9 +138,18 @@ class UrlStep:
     def prepare(self) -> None:
         """Read the lists now; RecipeError if one cannot be."""
         _ = self._hosts, self._urls, self._words, self._soft, self._subwords
+        if self._rights is not None:
+            self._rights.prepare()
 
     def __call__(self, document: Document, /) -> Outcome:
-        return decide(document, self._findings(document), ledger=self._ledger)
+        if self._rights is None:
+            return decide(document, self._findings(document), ledger=self._ledger)
+        document, signals = self._rights.read(document)
+        findings = chain(self._findings(document), self._rights.findings(signals))
+        outcome = decide(document, findings, ledger=self._ledger)
+        if isinstance(outcome, Rejection):  # no step behind looks at its page
+            return replace(outcome, document=outcome.document.but(decoded=None))
+        return outcome
 
     def _findings(self, document: Document) -> Iterable[Finding]:
         num_bytes = float(document.num_bytes)

@@ -109,7 +109,7 @@ def _figures(found: EvaluationResult | Score) -> str:
     figures = (
         ("accuracy", found.accuracy),
         ("norm", found.accuracy_norm),
-        ("bits a byte", found.bits_per_byte),
+        ("bits per byte", found.bits_per_byte),
     )
     shown = [f"{name} {value:.4f}" for name, value in figures if value is not None]
     return ", ".join(shown) or "not finite"

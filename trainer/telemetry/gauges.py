@@ -24,7 +24,7 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "source_tokens": ("counted labels of the last step by source", ("source",)),
     "validation_loss": ("loss on held-out sequences by source", ("source",)),
     "evaluation": (
-        "score of an evaluation (train.eval), on all items or on those that were not read: bits a byte, accuracy",
+        "score of an evaluation (train.eval), on all items or on those that were not read: bits per byte, accuracy",
         ("score",),
     ),
     "gradient_norm": ("gradient norm before clipping", ()),

@@ -5,12 +5,13 @@ purge. The tables themselves are registered under their name with a leading unde
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from typing import Final
 
 import pyarrow as pa
 
-from lineage.store.column_names import added_columns
+from lineage.store.column_names import SIGNALS, added_columns
 from lineage.store.tables import SCHEMAS, TABLES, TableSpec
 
 
@@ -24,6 +25,8 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The columns of each view, in order."""
 
+_FIELD_TYPES: Final = dict.fromkeys(("kind", "where", "value", "meaning"), "VARCHAR")
+_SIGNALS_READ: Final = f"from_json(\"{SIGNALS}\", '{json.dumps([_FIELD_TYPES])}')"
 _PURGE_OF_DOCUMENT: Final = "SELECT doc_id, min(purge_id) AS purged FROM _purged GROUP BY doc_id"
 
 
@@ -32,8 +35,19 @@ def definition(view: str, present: Collection[str]) -> str:
     recipe added are shown as they are."""
     schema = SCHEMAS[view]
     shown = [_show(column, schema) for column in COLUMNS[view]]
-    columns = ", ".join([*shown, *(f'"{column}"' for column in added_columns(present))])
+    columns = ", ".join([*shown, *map(_show_added, added_columns(present))])
     return f"CREATE VIEW {view} AS SELECT {columns} FROM {_rows_of(view)}"
+
+
+def _show_added(column: str) -> str:
+    if column != SIGNALS:
+        return f'"{column}"'
+    malformed = f"list_filter({_SIGNALS_READ}, lambda signal: signal.meaning = 'malformed')"
+    return (
+        f"list_transform({_SIGNALS_READ}, lambda signal:"
+        " {'kind': signal.kind, 'where': signal.\"where\", 'value': signal.value})"
+        f' AS "{SIGNALS}", len({malformed}) AS malformed_{SIGNALS}'
+    )
 
 
 def _rows_of(view: str) -> str:

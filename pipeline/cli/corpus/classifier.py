@@ -10,8 +10,8 @@ a `language`.
 
 The command prints precision and recall by threshold, with Wilson intervals, and by language. It also prints
 the threshold with the highest recall that reaches the wanted precision: `wanted` judges by the measured
-precision, `sure` by the lower end of its interval. A threshold always falls between two scores, so it works
-for either side of `reject`."""
+precision, `sure` by the lower end of its interval. A threshold always lies between two scores, so `reject` gives the
+same decisions with `above` and `below`."""
 
 from __future__ import annotations
 

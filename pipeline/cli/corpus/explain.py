@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way.add_argument(
         "--file",
         metavar="FILE",
-        help="an HTML page on disk; or with --offset JSON lines, with --row a Parquet file",
+        help="an HTML page on disk, a JSONL file (with --offset) or a Parquet file (with --row)",
     )
     way.add_argument("--text", metavar="FILE", help="a plain text file on disk")
     way.add_argument(
@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--element",
         type=count,
         metavar="K",
-        help="the list element, from 0, of a row whose list elements are documents (0)",
+        help="the element of the row, from 0, if each row is a list of documents (0)",
     )
     parser.add_argument("--doc", metavar="ID", help="a document of OUT: 32 hex digits")
     parser.add_argument("--url", help="the URL of a document of OUT, or the URL to assume for a page or text")

@@ -4,12 +4,12 @@
   sluice recipe keys quality.max              keys with this prefix, with default, unit and source
   sluice recipe new fineweb --to my.toml      a commented recipe (fineweb, fineweb2, dclm, dolma3, code, text, …)
   sluice recipe new text --set 'source.0.inputs=["posts/*.jsonl"]' --set run.output=out/texts --to texts.toml
-  sluice recipe check my.toml                 its errors, with line and column; exit code 2 if any
+  sluice recipe check my.toml                 list its errors, with line and column; exit code 2 if any
   sluice recipe diff recipes/crawl.toml my.toml      the values that differ, defaults included
-  sluice recipe diff my.toml --against fineweb       its changes to a published recipe, and which of that recipe's rules
-                                              are approximated or missing here, with reasons (docs/recipes.md)
-  sluice recipe schema data --to data.json    its JSON Schema; with `#:schema ./data.json` as the first line of a recipe
-                                              editors complete and check it (Taplo, Even Better TOML)
+  sluice recipe diff my.toml --against fineweb       its changes to a published recipe, and the rules of that recipe
+                                              that are approximated or missing here, with reasons (docs/recipes.md)
+  sluice recipe schema data --to data.json    its JSON Schema, for editors (Taplo, Even Better TOML): put
+                                              `#:schema ./data.json` into the first line of a recipe
 
 `check` checks keys, values and their combinations. It opens neither the inputs nor the files that a recipe
 names; `sluice run` and `sluice train` do so before they start Ray. `diff` accepts a finished output in place
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    keys = add_action(actions, "keys", "the keys, their types, defaults and meaning", __doc__)
+    keys = add_action(actions, "keys", "list keys with type, default and meaning", __doc__)
     keys.add_argument(
         "prefix",
         nargs="?",
@@ -46,8 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PREFIX",
         help="only keys with this prefix, for example dedup",
     )
-    keys.add_argument("--markdown", action="store_true", help="write the page docs/recipe.md instead")
-    new = add_action(actions, "new", "a commented recipe that runs", __doc__)
+    keys.add_argument(
+        "--markdown", action="store_true", help="print the Markdown page docs/recipe.md instead"
+    )
+    new = add_action(actions, "new", "write a commented recipe that runs", __doc__)
     new.add_argument(
         "kind",
         choices=KINDS,
@@ -59,16 +61,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to", metavar="FILE", help="the file to write (stdout); an existing file is not overwritten"
     )
     add_set(new, "one key, as in --set run.output=out/mine")
-    check = add_action(actions, "check", "what is wrong with a recipe", __doc__)
+    check = add_action(actions, "check", "list the errors of a recipe", __doc__)
     check.add_argument("file", metavar="FILE", help="a .toml file")
     add_set(check)
-    diff = add_action(actions, "diff", "the values in which two recipes differ", __doc__)
+    diff = add_action(actions, "diff", "list the values in which two recipes differ", __doc__)
     diff.add_argument("a", metavar="A", help="a .toml file, or the folder of a finished run's output")
     diff.add_argument("b", metavar="B", nargs="?", help="another recipe or output")
     diff.add_argument(
         "--against", choices=NAMED, metavar="NAME", help=f"a published recipe: {', '.join(NAMED)}"
     )
-    schema = add_action(actions, "schema", "the JSON Schema of a recipe, for editors", __doc__)
+    schema = add_action(actions, "schema", "write the JSON Schema of a recipe, for editors", __doc__)
     schema.add_argument(
         "kind",
         nargs="?",
@@ -185,7 +187,7 @@ def _check(options: argparse.Namespace) -> int:
         place = f":{problem.position.line}:{problem.position.column}" if problem.position else ""
         print(visible(f"{options.file}{place}: {problem.message}"))
     if not problems:
-        print(f"{options.file}: a {'data' if kind == 'data' else 'training'} recipe, nothing wrong")
+        print(f"{options.file}: a {'data' if kind == 'data' else 'training'} recipe, no errors")
     for note in notes:
         print(visible(f"note: {note}"))
     return 2 if problems else 0

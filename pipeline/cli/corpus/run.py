@@ -8,7 +8,8 @@ Credentials in the URLs of a recipe (user:password@, presigned parameters, token
 output, its lineage, a log or a message. They may come from variables named SLUICE_SECRET_…, before the @ or
 after the ?:
   inputs = ["https://${SLUICE_SECRET_LOGIN}@host/a.warc.gz", "https://host/b.warc.gz?${SLUICE_SECRET_SIGNED}"]
-A URL with a new signature is the same input. Keys of object stores come from the usual AWS_* variables only.
+A URL with a new signature is the same input. Credentials of object stores come from the
+environment: AWS_*, AZURE_STORAGE_*, Google's default credentials, HF_TOKEN.
 
 A record that cannot be read becomes a row of `unreadable`; a document on which a step raises is rejected by
 the rule <step>.error. The run continues and lists each error with its traceback in the report. It fails (exit

@@ -24,7 +24,7 @@ from stages.steps.catalogue import STAGES
 
 def show_summary(screen: Console, summary: RunSummary) -> None:
     """The table at the end of `sluice run`."""
-    title = Text(f"{visible(summary.name)}: what became of {counted(summary.num_documents, 'document')}")
+    title = Text(f"{visible(summary.name)}: {counted(summary.num_documents, 'document')} by step and rule")
     table = Table(box=None, title=title, title_justify="left", title_style="bold")
     table.add_column("stage")
     table.add_column("rule")

@@ -5,8 +5,9 @@ The run needs quality.ledger = "all", which records every measured value. These 
 of a benchmark item. Any other change is refused by name.
 
 A rejected document that now passes is open if a later step never saw it, or saw its text before an edit. If
-the run kept its texts (run.keep_text = true), they decide the open documents; otherwise the command prints the
-call that does. Deduplication is not repeated: the figures count documents that survive the filters.
+the run kept its texts (run.keep_text = true), the command decides the open documents from them; otherwise it
+prints the `sluice run` command that decides them. Deduplication is not repeated: the figures count documents
+that survive the filters.
 
   sluice tune --from OUT --set quality.min_words=80                OUT's own recipe, with another threshold
   sluice tune recipes/crawl.toml --from OUT --set quality.min_words=80

@@ -1,4 +1,4 @@
-"""Export a corpus for other tools, or a checkpoint for the Llama ecosystem.
+"""Export a corpus for other tools, or a checkpoint as safetensors in the layout of transformers.
 
 A folder with index.json is the output of a data run: the command exports its deduplicated, kept documents in
 the given --format. A folder with model.json is the output of a training run: the command exports a checkpoint
@@ -23,8 +23,8 @@ A run records only the name and hash of a tokenizer file: --tokenizer gives the 
 export has weights only.
 
 --check compares every tensor with the checkpoint bit for bit, config.json, generation_config.json, the recorded
-hash and the tokenizer's ids, a line each; exit code 1 if one differs. RUN_OUTPUT says where the run lies now, if
-it was moved."""
+hash and the tokenizer's ids, and prints a line for each. Exit code 1 if one differs. Name RUN_OUTPUT too
+if the run has moved."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--average",
         type=count,
         metavar="N",
-        help="the mean of N checkpoints, the chosen one the last (1)",
+        help="the mean of N checkpoints, up to the chosen one (1)",
     )
     checkpoint.add_argument(
         "--ema",

@@ -215,7 +215,10 @@ def _print_result(options: argparse.Namespace, account: PurgeAccount) -> None:
     if not plan.rows and plan.parsed_texts is None:
         if not is_printed:
             done = "the parsed texts are" if options.parsed_texts else _are(len(plan.already))
-            print(f"Nothing to purge: {done} purged already.")
+            is_empty = not options.parsed_texts and not plan.already
+            print(
+                f"Nothing to purge: {f'{options.scan} names no document' if is_empty else f'{done} purged already'}."
+            )
         _print_without_page(options, plan)
         _print_elsewhere(plan)
         _print_exports(exports)
@@ -236,7 +239,8 @@ def _print_result(options: argparse.Namespace, account: PurgeAccount) -> None:
         _print_pages(out, options, plan)
         _print_hosts_below(out, plan)
     _print_without_page(options, plan)
-    _print_training(account.training)
+    for line in training_lines(account.training):
+        print(visible(line))
     _print_elsewhere(plan)
     _print_exports(exports)
     if applied is None:
@@ -250,26 +254,23 @@ def _print_result(options: argparse.Namespace, account: PurgeAccount) -> None:
             print(visible(line))
 
 
-def _print_training(account: TrainingAccount) -> None:
-    """What training runs read of the documents, and what is not known of that."""
+def training_lines(account: TrainingAccount, *, prices: bool = True) -> Iterator[str]:
+    """What training runs read of the documents, and what is not known of that; with the prices of replays."""
     for exposure in account.exposures:
-        lines = []
         if exposure.num_exposures:
-            lines.append(
+            yield (
                 f"training run {exposure.run} read them {counted(exposure.num_exposures, 'time')}, in"
                 f" {_steps(exposure)}; last checkpoint before: {_checkpoint(exposure)}"
             )
-        if exposure.replay is not None:
-            lines.append(f"  {_price(exposure, exposure.replay)}")
-        lines += [
-            f"training run {exposure.run} read them {counted(undone.num_exposures, 'time')} in attempt"
-            f" {undone.attempt}, {_steps(undone)}: {undone.how}"
-            for undone in exposure.undone
-        ]
-        for line in lines:
-            print(visible(line))
+        if exposure.replay is not None and prices:
+            yield f"  {_price(exposure, exposure.replay)}"
+        for undone in exposure.undone:
+            yield (
+                f"training run {exposure.run} read them {counted(undone.num_exposures, 'time')} in attempt"
+                f" {undone.attempt}, {_steps(undone)}: {undone.how}"
+            )
     for run, why in account.unread.items():
-        print(visible(f"what training run {run} read since its last checkpoint is unknown: {why}"))
+        yield f"what training run {run} read since its last checkpoint is unknown: {why}"
 
 
 def _steps(exposure: ExposedRun | UndoneReadings) -> str:

@@ -1,10 +1,10 @@
-"""Fill in what law or a catalogue asks about training data, out of lineage, with the SQL of each figure.
+"""Fill in a legal form or a catalogue entry about training data from lineage, with the SQL of each figure.
 
-  sluice record --format eu-summary --statements-template            the questions that only the provider can answer
+  sluice record --format eu-summary --statements-template            print the questions for the provider
   sluice record OUT --format eu-summary --statements-template --to stated.toml      with a table for each source
   sluice record OUT --format eu-summary --statements stated.toml --to summary.html
-  sluice record OUT --format eu-summary --statements stated.toml --run RUN_OUTPUT   as often as the run has read it
-  sluice record OUT --format eu-summary --statements stated.toml --against old.json --to new.json      what changed
+  sluice record OUT --format eu-summary --statements stated.toml --run RUN_OUTPUT   count readings of this run
+  sluice record OUT --format eu-summary --statements stated.toml --against old.json --to new.json      list changes
   sluice record OUT --format ab2013 --statements california.toml --to ab2013.md
   sluice record OUT --format croissant --statements croissant.toml --to croissant.jsonld
   sluice record OUT --format eu-summary --sql "SELECT domain, sum(num_bytes) FROM used GROUP BY domain"
@@ -13,9 +13,9 @@ eu-summary: the public summary of the AI Act, Article 53(1)(d), in the template'
 ab2013:     the twelve items of California's Civil Code, section 3111(a).
 croissant:  JSON-LD of the texts for catalogues, Croissant 1.1.
 
-With --run the record is of the documents that the weights have read, also those of runs that the weights began with;
-without it, of all that was kept. Nothing is guessed: a field that neither lineage nor the statements answer is marked
-open, and the exit code is 1 with the list."""
+With --run, the record covers the documents that the newest checkpoint has read, including readings of earlier runs
+whose weights it started from. Without --run, it covers all kept documents. Nothing is guessed: a field that neither
+lineage nor the statements answer is marked open; the command lists these fields and exits with 1."""
 
 from __future__ import annotations
 
@@ -42,15 +42,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUN_OUTPUT",
         help="a training run whose readings count (train.output); repeatable",
     )
-    parser.add_argument("--statements", metavar="FILE.toml", help="what the provider states")
+    parser.add_argument("--statements", metavar="FILE.toml", help="the file with the provider's statements")
     parser.add_argument(
         "--statements-template",
         action="store_true",
         help="print such a file, with a question for each field, or write it to --to FILE.toml",
     )
-    parser.add_argument("--against", metavar="OLD.json", help="an earlier record: tell what changed since")
     parser.add_argument(
-        "--to", metavar="FILE", help="write it to FILE.json, FILE.md, FILE.html, or FILE.jsonld (croissant)"
+        "--against", metavar="OLD.json", help="an earlier record: report the changes since then"
+    )
+    parser.add_argument(
+        "--to", metavar="FILE", help="the file to write: .json, .md, .html, or .jsonld (croissant)"
     )
     parser.add_argument("--sql", metavar="SELECT", help="print the rows of a SELECT over the record's tables")
     add_json(parser)
@@ -88,17 +90,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _template(options: argparse.Namespace, text: str) -> None:
-    if options.to is None:
+    if options.to is not None:
+        if not options.to.endswith(".toml"):
+            raise RecipeError(
+                f"--to {options.to!r}: expected a name that ends in .toml for --statements-template"
+            )
+        check_outside("--to", options.to)
+        folder, name = split(options.to)
+        if not folder.publish_new(name, text.encode()):
+            raise RecipeError(f"--to {options.to} exists and may have answers: give another name")
+    if options.json:
+        print_json({"format": options.format, "file": options.to, "text": text})
+    elif options.to is None:
         print(text, end="")
-        return
-    if not options.to.endswith(".toml"):
-        raise RecipeError(
-            f"--to {options.to!r}: expected a name that ends in .toml for --statements-template"
-        )
-    check_outside("--to", options.to)
-    folder, name = split(options.to)
-    if not folder.publish_new(name, text.encode()):
-        raise RecipeError(f"--to {options.to}: it is there already, and may have answers: give another name")
+    else:
+        print(visible(f"Wrote {options.to}. Next: answer its questions, then pass it with --statements"))
 
 
 def _print(row: dict[str, object], to: str | None) -> None:

@@ -7,7 +7,7 @@
 A document matches if its text equals an item, is a near-duplicate of one (MinHash, verified), or shares an
 n-gram with one. 13w: 13 words in lower case without punctuation (GPT-3). 8t: 8-grams of the tokens of such
 words that cover more than half of the item (Tülu 3). n-grams found in more than 10 documents are ignored. The
-scan also searches for items as the pipeline would have scrubbed them.
+scan also searches for each item with personal data replaced as the pipeline does.
 
 Above --max-share the evidence is written and marked so that a purge refuses it; the exit code is 1. --runs
 reports for each training run the first step that read an item, the number of readings and the last clean

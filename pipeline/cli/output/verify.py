@@ -4,7 +4,7 @@ The command checks file and block checksums; the tokens and texts of every docum
 every step, as counts and as digests of ids; placements against shards; lineage against all files; and the edge
 of every duplicate to a kept document. --retokenize encodes each text again: text and shard must give the same
 tokens, and the tokens must decode to the text. A SHARE below 1 checks that share of the documents, chosen by a
-keyed hash of their ids, so the same ones each time.
+keyed hash of their ids, so it is the same share each time.
 
   sluice verify OUT --retokenize
   sluice verify OUT --retokenize 0.01
@@ -78,7 +78,9 @@ def run(options: argparse.Namespace) -> int:
     if found.has_more:
         print(f"The first {len(found.problems):,} problems, and there are more: mend these and verify again")
     else:
-        print(f"All of it holds: {counts}." if found.ok else f"{len(found.problems):,} problems in {counts}")
+        print(
+            f"All checks passed: {counts}." if found.ok else f"{len(found.problems):,} problems in {counts}"
+        )
     _print_proved(found.purges)
     return 0 if found.ok else 1
 
@@ -88,8 +90,8 @@ def _print_proved(purges: Sequence[PurgeRow]) -> None:
     if not purges:
         return
     print(
-        "\nProved of each purge: all its tokens are end-of-text, and none of its documents has a text here"
-        " any more."
+        "\nProved for each purge: all its tokens are end-of-text, and no text of its documents is left in this"
+        " output."
     )
     for row in purges:
         counts = f"{counted(row.num_documents, 'document')}, {counted(row.num_tokens, 'token')}"

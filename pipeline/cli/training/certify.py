@@ -1,8 +1,8 @@
-"""Certify that a model holds nothing of the purged documents, check a certificate, or compare two runs.
+"""Certify the removal of purged documents from a model, check a certificate, or compare two runs.
 
-  sluice certify RUN_OUTPUT --to cert.json                  the newest checkpoint, for all purges of what the run read
+  sluice certify RUN_OUTPUT --to cert.json                  the newest checkpoint, all purges of its training data
   sluice certify RUN_OUTPUT --purge ID --to cert.json       for these purges only
-  sluice certify --check cert.json RUN_OUTPUT               verify every statement of it, line by line
+  sluice certify --check cert.json RUN_OUTPUT               verify every statement of the certificate
   sluice certify --check cert.json RUN_OUTPUT OUT           the outputs that the run read, if they have moved
   sluice certify RUN_OUTPUT --against OTHER_RUN             whether weights and moments equal those of another run
 

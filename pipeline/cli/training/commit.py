@@ -1,12 +1,12 @@
-"""Commit to what a run has read: publish one hash over the readings of every URL, domain and text.
+"""Commit to the training data of a run: publish one hash over the readings of every URL, domain and text.
 
   sluice commit RUN_OUTPUT              the newest checkpoint of the run; prints the root
   sluice commit RUN_OUTPUT OUT…         the outputs that the run read, if they have moved
   sluice commit RUN_OUTPUT --workers 8  the same root, sooner
 
 The root is a Merkle root over sorted keyed hashes: of the URL (normal form), the registered domain and the clean text
-of each document that is in the weights, with the number of readings, first and last step. It shows nothing of them.
-Publish it; sluice prove then answers "was my work used?" with a proof that anybody can check against it
+of each document that is in the weights, with the number of readings, first and last step. It reveals none of them.
+Publish it; sluice prove then answers "was my work used?" with a proof that anyone can check against it
 (deploy/verify_proof.py). A run commits by itself when it ends and when it is certified."""
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="present locations of the outputs that the run read (the recorded ones)",
     )
-    parser.add_argument("--workers", type=count, default=1, metavar="N", help="processes that hash (1)")
+    parser.add_argument(
+        "--workers", type=count, default=1, metavar="N", help="number of hashing processes (1)"
+    )
     add_json(parser)
 
 

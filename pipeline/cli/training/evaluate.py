@@ -6,16 +6,16 @@
   sluice eval DIR --on arc.jsonl                            a folder of safetensors, as sluice export writes it
   sluice eval RUN_OUTPUT --to eval.html                     the scores of [[train.eval]], step by step, as a page
 
-A file is JSONL or Parquet. Its fields say what is asked: text; question, choices and answer; or the fields of ARC,
+A file is JSONL or Parquet. Its fields determine the format: text; question, choices and answer; or the fields of ARC,
 OpenBookQA, CommonsenseQA, HellaSwag, MMLU, PIQA, WinoGrande, SciQ, BoolQ or Social IQa (docs/evaluation.md).
-  texts     bits a byte: the loss over the bytes of all texts, in windows of the model's context
-  choices   accuracy; accuracy normalised by the bytes of each choice; bits a byte of the right choice
-The definitions are those of lm-eval 0.4.13 and of OLMo, so the scores compare with theirs.
+  texts     bits per byte: the loss over the bytes of all texts, in windows of the model's context
+  choices   accuracy; accuracy normalised by the bytes of each choice; bits per byte of the right choice
+The definitions are those of lm-eval 0.4.13 and of OLMo, so scores are comparable.
 
-The data that the run read is scanned for the items, as sluice scan does it, and so is the data of the runs whose
-weights it began with (train.init_from). The table shows the score on all items and on those that the model had not
-read, and names the first step that read one and the last clean checkpoint. The scan is kept under
-RUN_OUTPUT/evaluations for the next checkpoint."""
+The command scans the training data of the run for the items, with the rules of sluice scan. It also scans the data of
+earlier runs whose weights the run started from (train.init_from). The table shows the score on all items and on the
+unseen items. It names the first step that read an item, and the last clean checkpoint. The result of the scan is cached
+in RUN_OUTPUT/evaluations."""
 
 from __future__ import annotations
 
@@ -45,21 +45,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--on",
         nargs="+",
         metavar="FILE",
-        help="the items: .jsonl or .parquet files (what the run was scored on while it trained)",
+        help="the items: .jsonl or .parquet files (default: show the scores recorded during training)",
     )
     parser.add_argument("--to", metavar="EVAL.html", help="write the scores as a self-contained page")
-    parser.add_argument("--kind", choices=["text", "choices"], help="what the files hold (by their fields)")
+    parser.add_argument(
+        "--kind", choices=["text", "choices"], help="the format of the files (default: by their fields)"
+    )
     parser.add_argument(
         "--shots", type=count, default=0, metavar="N", help="solved questions before each question (0)"
     )
     parser.add_argument(
-        "--shots-from", metavar="FILE", help="take the first N of this file (the first N others of --on)"
+        "--shots-from",
+        metavar="FILE",
+        help="the file of the solved questions, its first N (default: the first N other questions of --on)",
     )
     parser.add_argument("--step", type=count, metavar="T", help="the checkpoint of T steps (the newest)")
     parser.add_argument("--tokenizer", metavar="FILE", help="the tokenizer file of the training data")
-    parser.add_argument(
-        "--no-scan", action="store_true", help="do not look for the items in the training data"
-    )
+    parser.add_argument("--no-scan", action="store_true", help="do not scan the training data for the items")
     add_json(parser)
 
 
@@ -70,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         check_outside("--to", options.to)
     results, read = _recorded(options) if options.on is None else _evaluated(options)
     if options.to is not None:
-        from pipeline.report.evaluation import render_evaluations
+        from pipeline.report.training.evaluation import render_evaluations
 
         folder, name = split(options.to)
         folder.publish(name, render_evaluations(read, results).encode())
@@ -123,13 +125,13 @@ def result_lines(result: EvaluationResult) -> Iterator[str]:
     rows: list[tuple[str, EvaluationResult | Score]] = [("all items", result)]
     if result.clean is not None and result.seen:
         rows.append(("not read before", result.clean))
-    yield f"{'':<16}{'items':>8}{'accuracy':>10}{'norm':>8}{'bits a byte':>13}"
+    yield f"{'':<16}{'items':>8}{'accuracy':>10}{'norm':>8}{'bits per byte':>15}"
     for name, score in rows:
         shown = [
             "-" if value is None else f"{value:.4f}"
             for value in (score.accuracy, score.accuracy_norm, score.bits_per_byte)
         ]
-        yield f"{name:<16}{score.num_items:>8,}{shown[0]:>10}{shown[1]:>8}{shown[2]:>13}"
+        yield f"{name:<16}{score.num_items:>8,}{shown[0]:>10}{shown[1]:>8}{shown[2]:>15}"
     yield from read_lines(result)
 
 
@@ -159,5 +161,5 @@ def read_lines(result: EvaluationResult) -> Iterator[str]:
             )
         )
     if result.num_too_short:
-        yield f"{counted(result.num_too_short, 'item')} too short to be looked for (fewer than 5 words)"
+        yield f"{counted(result.num_too_short, 'item')} not scanned: fewer than 5 words"
     yield from (f"not known: {line}" for line in result.unknown)

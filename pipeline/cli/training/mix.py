@@ -1,10 +1,10 @@
 """Find mixing weights (the share of each source in training) from many small runs.
 
 sluice mix design recipes/train.toml       the mixtures of the ablation ([mix] in the training recipe)
-sluice mix run recipes/train.toml          train on each of them; the same call continues
+sluice mix run recipes/train.toml          train on each of them; resumable
 sluice mix fit recipes/train.toml --target web --model log_linear
 sluice mix optimize recipes/train.toml     the [[train.mixture]] block to paste
-sluice mix report recipes/train.toml       one page: predicted and measured losses, responses, noise, cost, fewer runs
+sluice mix report recipes/train.toml       one page: predicted and measured losses, responses, noise, cost
 
 sluice mix fit --weights W.csv --losses L.csv --target pile_cc --model log_linear      on published tables
 sluice mix doremi RECIPE                    DoReMi: a reference, a proxy with group weights, averaged weights
@@ -322,7 +322,7 @@ def _print_choice(choice: Choice, floor: float | None) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from pipeline.report.mix import REPORT, as_plain, render_mix
+    from pipeline.report.training.mix import REPORT, as_plain, render_mix
     from trainer.mix.report import make_report
 
     ablation = _open(options)

@@ -1,24 +1,24 @@
-"""Read the traces of a training run: communication hidden behind computing, slow kernels, idle time.
+"""Analyse the traces of a training run: communication hidden behind computing, slow kernels, idle time.
 
   sluice train RECIPE --set train.profile=[10,12]         record steps 10 to 12 on every rank
   sluice train profile RUN_OUTPUT                          read these traces
   sluice train profile RUN_OUTPUT --to profile.html        a self-contained page
   sluice train profile RUN_OUTPUT --nsight A.sqlite --nsight B.sqlite
 
-The traces are those of torch.profiler in RUN_OUTPUT/profile, one for each rank, of the newest attempt that left
+The traces are those of torch.profiler in RUN_OUTPUT/profile, one for each rank, of the newest attempt that has
 any. They also open in Perfetto. Without one, exports of Nsight Systems in that folder are read; --nsight names
 others (nsys profile --trace=cuda,nvtx …, then nsys export --type sqlite REPORT).
 
 The device's time is divided: computing, exposed communication (no kernel computes beside it), copying, idle.
 - Communication: for each collective the share that is hidden behind computing. Exposed seconds before the last
-  rank had come are waiting, and that rank is named: it is slow, and not the network.
-- Kernels: the ten with the most time. Roofline is the time that the device's peaks allow for their operations
-  and bytes, over the time that they took (above 100%: data stayed in caches). It needs the operators' shapes,
+  rank arrives are waiting. The report names that rank: the rank is slow, not the network.
+- Kernels: the ten with the most time. Roofline is the minimum time for their operations and bytes at the
+  device's peaks, divided by the measured time (above 100%: data stayed in caches). It needs the operators' shapes,
   so exports of Nsight have none. Peaks come from the table of `sluice plan`, or from plan.measured on another
   device (sluice plan --measure).
-- Idle time: what the host did meanwhile, and its phase. "the host launched the next kernel too late": compile,
+- Idle time: the phase, and the host's activity. "the host launched the next kernel too late": compile,
   or larger micro-batches; "waited for the device": a .item() or a print in the step.
-- Expected: the plan of the run's recipe on this device, where its peaks are known.
+- Expected: the plan of the run's recipe on this device, if its peaks are known.
 
 On a CPU the operators are the kernels and gloo's threads the network. A profiled step is slower than others,
 on a CPU above all. Exit code 1 if there is no trace."""
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     except TraceError as error:
         raise FailedError(str(error)) from error
     if options.to is not None:
-        from pipeline.report.profile import render_profile
+        from pipeline.report.training.profile import render_profile
 
         folder, name = split(options.to)
         folder.publish(name, render_profile(found).encode())
@@ -92,7 +92,7 @@ def profile_json(found: Profile) -> dict[str, object]:
 
 
 def _show(found: Profile) -> None:
-    from pipeline.report.profile import heading
+    from pipeline.report.training.profile import heading
 
     out = console()
     out.print(visible(heading(found)))
@@ -103,7 +103,7 @@ def _show(found: Profile) -> None:
 
 
 def _tables(found: Profile) -> Iterator[Any]:
-    from pipeline.report import profile as words
+    from pipeline.report.training import profile as words
 
     table = titled_table(
         words.span(found), "seconds, the mean of ranks", "measured", words.expected_head(found)

@@ -1,16 +1,16 @@
 """Prove that a run has read a URL, a domain or a text, or that it has not.
 
   sluice prove RUN_OUTPUT --url https://example.org/page --to proof.json
-  sluice prove RUN_OUTPUT --domain example.org --to proof.json       all its hosts; registered domains alone
+  sluice prove RUN_OUTPUT --domain example.org --to proof.json       a registered domain, with all its hosts
   sluice prove RUN_OUTPUT --text article.txt --to proof.json         a clean text, character by character
-  sluice prove RUN_OUTPUT --step 5000 --url URL                      another committed checkpoint (the newest)
+  sluice prove RUN_OUTPUT --step 5000 --url URL                      another committed checkpoint than the newest
 
-  python deploy/verify_proof.py ROOT proof.json                      whoever gets the proof checks it
+  python deploy/verify_proof.py ROOT proof.json                      the recipient checks the proof
 
-The proof is against the root that sluice commit published. It says how often the weights of the checkpoint have read
-it, and in which first and last step; or that they have not. It has at most 10 kB and shows no other URL, domain or
-text. A near copy or a quotation is another text: sluice scan finds those. A URL that was dropped as the duplicate of
-another is absent; its text is present. Exit code 0 either way."""
+The proof is against the root that sluice commit published. It shows how often the checkpoint has read the
+subject, with the first and last step, or that it never did. The proof has at most 10 kB and shows no other URL, domain
+or text. Near copies and quotations are different texts: use sluice scan to find them. A URL that was dropped as a
+duplicate is absent, but its text is present. Exit code 0 either way."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--url", metavar="URL", help="a page, by the normal form of its URL")
+    what.add_argument("--url", metavar="URL", help="the URL of a page (it is normalised)")
     what.add_argument(
-        "--domain", metavar="DOMAIN", help="a registered domain, as example.org, with all its hosts"
+        "--domain", metavar="DOMAIN", help="a registered domain with all its hosts, for example example.org"
     )
     what.add_argument(
         "--text", metavar="FILE", help="a text file in UTF-8: the text as the pipeline cleaned it"
     )
-    parser.add_argument("--step", type=count, metavar="T", help="of the checkpoint of T steps (the newest)")
+    parser.add_argument(
+        "--step", type=count, metavar="T", help="prove against the checkpoint of T steps (the newest)"
+    )
     parser.add_argument("--to", metavar="PROOF.json", help="write the proof to this file")
     add_json(parser)
 

@@ -1,22 +1,22 @@
-"""Text from a checkpoint, or from a folder of safetensors: how a model continues a prompt.
+"""Continue a prompt with a checkpoint, or with a folder of safetensors.
 
   sluice sample RUN_OUTPUT "The river rose until"
   sluice sample RUN_OUTPUT --step 1000 --tokens 200 "A prompt" "Another one"
   sluice sample DIR --temperature 0.8 --top-p 0.95 --seed 3 "Once"
 
-The model runs in this process, on the first GPU or on the CPU, one prompt after the other. Without --temperature the
-likeliest token is taken each time, so equal calls give equal texts; with it, equal seeds do. A text ends at
-the token that ends documents, after --tokens, or at the end of the model's context (train.seq_len, or
-max_position_embeddings). Ctrl-C ends it; what was printed stays.
+The model runs in this process, on the first GPU or on the CPU, one prompt after the other. Without --temperature,
+decoding is greedy, so the same command gives the same text. With --temperature, the same seed gives the same text.
+Generation stops at the end-of-text token, after --tokens, or at the end of the model's context (train.seq_len, or
+max_position_embeddings). Ctrl-C stops it.
 
   sluice sample RUN_OUTPUT --every 1000 "The river rose until" "Once"
 
-With --every N the command runs beside a training: each checkpoint at a multiple of N steps is sampled as it appears,
-printed, and added to RUN_OUTPUT/samples.jsonl, until the run ends. The training does not wait for it, in any layout;
---device cpu leaves it the GPUs. What the file has already is not made again.
+With --every N, the command runs alongside a training run. It samples each checkpoint at a multiple of N steps when it
+appears, prints the text and appends it to RUN_OUTPUT/samples.jsonl, until the run ends. The training run does not wait
+for it. --device cpu keeps the GPUs free. Samples that the file already has are not repeated.
 
-RUN_OUTPUT needs no export: its newest checkpoint is read, or that of --step. Many prompts or users: export
-the checkpoint and serve it, `sluice export RUN_OUTPUT --to DIR`, then `vllm serve DIR`."""
+RUN_OUTPUT needs no export: the command reads its newest checkpoint, or that of --step. For many prompts or users,
+serve the model: `sluice export RUN_OUTPUT --to DIR`, then `vllm serve DIR`."""
 
 from __future__ import annotations
 
@@ -53,23 +53,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--every",
         type=count,
         metavar="N",
-        help="each checkpoint at a multiple of N steps, while the run trains",
+        help="sample each checkpoint at a multiple of N steps while the run trains",
     )
-    parser.add_argument("--tokens", type=count, default=128, metavar="N", help="tokens at most (128)")
+    parser.add_argument(
+        "--tokens", type=count, default=128, metavar="N", help="maximum number of new tokens (128)"
+    )
     parser.add_argument(
         "--temperature", type=float, default=0.0, metavar="X",
-        help="draw from the softmax of logits / X; 0: the likeliest token (0)",
+        help="draw from the softmax of logits / X; 0: greedy (0)",
     )  # fmt: skip
     parser.add_argument(
         "--top-p", type=float, default=1.0, metavar="P",
-        help="draw among the likeliest tokens that together have the share P (1)",
+        help="draw among the most likely tokens whose probabilities add up to P (1)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=count, default=0, metavar="N", help="of what is drawn (0)")
-    parser.add_argument("--tokenizer", metavar="FILE", help="the tokenizer's file, if it is not at hand")
+    parser.add_argument("--seed", type=count, default=0, metavar="N", help="the seed of the sampling (0)")
+    parser.add_argument("--tokenizer", metavar="FILE", help="the tokenizer file, if it is not found")
     parser.add_argument(
         "--dtype",
         choices=("float64", "float32", "bfloat16"),
-        help="of weights and arithmetic (the model's own)",
+        help="the dtype of weights and computation (that of the model)",
     )
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:N (the first GPU, else the CPU)")
     add_json(parser)

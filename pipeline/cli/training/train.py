@@ -12,15 +12,15 @@ result is the model of a run that never read these documents. If the run read no
 If no checkpoint is early enough, --restart starts again from the first weights.
 
 Newer checkpoints move to the folder set-aside beside the others until the run has repeated their steps
-(sluice trace OUT --runs RUN_OUTPUT lists them); lineage marks the undone steps as not applied. After a kill
-the same call continues, and so does one without these options: the run never goes back twice.
+(sluice trace OUT --runs RUN_OUTPUT lists them); lineage marks the undone steps as not applied. After a kill,
+run the command again, with or without these options: it continues and does not go back a second time.
 
 With [train.recovery] mode = "in_place" and spares = 1 or more, a lost process costs seconds: the survivors
 keep their state, and a spare takes the lost place (docs/training.md).
 
 Without Ray: --set ray.address=none trains with one worker in this process; a run that recovers in place
-starts its own workers. For N workers: `torchrun --nproc-per-node N -m trainer recipes/train.toml`; if the
-recipe has [[train.eval]], `sluice train RECIPE --prepare` comes first, here it is part of the call."""
+starts its own workers. For N workers: `torchrun --nproc-per-node N -m trainer recipes/train.toml`. If the
+recipe has [[train.eval]], run `sluice train RECIPE --prepare` before torchrun."""
 
 from __future__ import annotations
 

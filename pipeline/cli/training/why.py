@@ -9,7 +9,7 @@ loss of each row and document of the step, documents ranked by their loss above 
 gradient norms by layer, and a verdict:
   data      the replay gives the recorded numbers, to the bit
   hardware  it gives other numbers although nothing else has changed: transient if a second replay agrees with
-            the first, persistent if not; with train.record_losses = true the ranks with other rows are named
+            the first, persistent if not; with train.record_losses = true, the ranks with differing rows are named
 Exit code 1 if the verdict is hardware."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
     found = _explained_here(asked) if here else _explained_on_ray(asked, address)
     if options.to is not None:
-        from pipeline.report.why import render_why
+        from pipeline.report.training.why import render_why
 
         folder, name = split(options.to)
         folder.publish(name, render_why(found, options.page).encode())

@@ -174,7 +174,7 @@ def _print_cluster(console: Console, history: DocumentHistory, shown: int) -> No
 
 def _print_place(console: Console, history: DocumentHistory) -> None:
     row = history.row
-    console.print(Text("\nWhere its tokens lie", "bold"))
+    console.print(Text("\nToken range", "bold"))
     if row.shard is None or row.start is None or row.num_tokens is None:
         console.print("  in no shard")
     else:
@@ -199,9 +199,9 @@ def _print_place(console: Console, history: DocumentHistory) -> None:
 
 
 def _print_exposures(console: Console, history: DocumentHistory, shown: int) -> None:
-    console.print(Text("\nWhich training steps read it", "bold"))
+    console.print(Text("\nTraining steps that read it", "bold"))
     if not history.exposures:
-        console.print("  none that is recorded")
+        console.print("  none recorded")
         return
     for run, of_run in groupby(history.exposures, key=lambda exposure: exposure.run):
         entries = list(of_run)

@@ -263,7 +263,7 @@ class _Purges:
         """What `sluice verify` finds, in a process of its own; kept for the pages of these purges."""
         job.say("sluice verify: every checksum, balance and purged span of the output")
         found = await self._site.commands.ask("verify", self._site.out.url, seconds=_VERIFY_SECONDS)
-        job.say("all of it holds" if found["ok"] else f"{len(found['problems']):,} problems")
+        job.say("all checks passed" if found["ok"] else f"{len(found['problems']):,} problems")
         for purge_id in purge_ids:
             self._site.notes.keep_proof(purge_id, found)
 

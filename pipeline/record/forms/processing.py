@@ -3,31 +3,12 @@ which runs have read it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from pipeline.record.forms.form import FormFacts, listed
 from stages.quality.languages import language_code
+from stages.steps.catalogue import CATALOGUE
 
-PURPOSES: Final[Mapping[str, str]] = {
-    "url": "removes pages whose address is on a block list, and records that are too long or not whole, to keep"
-    " unwanted sites and broken pages out",
-    "prefilter": "removes pages in languages that are not wanted before their text is taken out, to save work",
-    "parse": "takes the main text out of each page and removes pages without one, to keep menus and the like out",
-    "language": "removes texts in languages that are not wanted or not recognised with certainty, to have the wanted"
-    " languages alone",
-    "quality": "removes texts that are no running prose by published rules, to keep lists, spam and damaged text out",
-    "classifier": "removes texts that a classifier scores below or above a threshold, to have the texts that it is for",
-    "decontaminate": "removes texts that hold test questions of benchmarks, so that tests of the model stay valid",
-    "pii": "replaces personal data and secrets by placeholders, or removes what holds them, so that the model does not"
-    " learn them",
-    "identity": "removes records that came in twice, so that none counts twice",
-    "dedup.url": "removes further copies of a page, so that none counts twice",
-    "dedup.exact": "removes texts that equal another, so that none is learnt by heart",
-    "dedup.near": "removes texts that nearly equal another, so that none is learnt by heart",
-    "purged": "removes documents that were deleted from an earlier output, so that they stay deleted",
-}
-"""What each step does, and what for. A step of the user's own has none."""
 _PERSONAL_DATA: Final[Mapping[str, str]] = {
     "email": "e-mail addresses",
     "phone": "telephone numbers",
@@ -78,7 +59,7 @@ def personal_data(facts: FormFacts) -> list[str]:
 def cleaning(facts: FormFacts) -> str | None:
     """Each step: what came in, what it removed and why; personal data by kind; purges."""
     lines = [
-        f"step {row['stage']} {PURPOSES.get(row['stage'], 'is of the provider, who can tell its purpose')}:"
+        f"step {row['stage']} {_purpose(row['stage'])}:"
         f" {row['num_rejected']:,} of {row['num_in']:,} documents removed{_rule_sets(facts, row['stage'])}"
         for row in facts.figures.tables["steps"]
     ]
@@ -88,6 +69,12 @@ def cleaning(facts: FormFacts) -> str | None:
         for row in facts.figures.tables["purges"]
     ]
     return listed(lines) if lines else None
+
+
+def _purpose(stage: str) -> str:
+    if stage == "purged":
+        return "removes documents that were deleted from an earlier output, so that they stay deleted"
+    return CATALOGUE[stage].purpose if stage in CATALOGUE else "is of the provider, who can tell its purpose"
 
 
 def _rule_sets(facts: FormFacts, stage: str) -> str:

@@ -18,17 +18,25 @@ _STATUS_LINE = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})(?!\d)", re.IGNORECA
 _CHARSET = re.compile(r"charset\s*+=\s*+[\"']?\s*+([^\s\"';,]{1,60})", re.IGNORECASE)
 
 _LISTS: Final = frozenset({"content-encoding", "transfer-encoding"})
+RIGHTS_FIELDS: Final = (
+    "content-usage", "content-signal", "tdm-reservation", "tdm-policy", "x-robots-tag", "link", "location",
+)  # fmt: skip
+"""Fields of a response that may say how its page may be used, and where it redirects to."""
+STATUS: Final = ":status"
+"""The name of the status among a document's headers, as in HTTP/2 (RFC 9113, 8.3.2)."""
+_MOST_OF_FIELD: Final = 4_000  # characters
 _MOST_CODINGS: Final = 100  # characters; a hostile head repeats a line fifty thousand times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpHead:
     """What an HTTP response says of its body. `encoding` lists the codings that were applied, in that
-    order."""
+    order; `rights` are the fields of RIGHTS_FIELDS that it has, several lines of one joined by line ends."""
 
     status: int | None
     content_type: str | None
     encoding: str | None
+    rights: tuple[tuple[str, str], ...]
 
 
 def decode(value: bytes) -> str:
@@ -53,6 +61,8 @@ def header_fields(block: bytes) -> dict[str, str]:
             fields[field] = value.strip()
         elif field in _LISTS and len(fields[field]) < _MOST_CODINGS:
             fields[field] += f",{value.strip()}"
+        elif field in RIGHTS_FIELDS and len(fields[field]) < _MOST_OF_FIELD:
+            fields[field] += f"\n{value.strip()}"
     return fields
 
 
@@ -93,6 +103,11 @@ def parse_http_head(block: bytes) -> HttpHead | None:
         content_type=fields.get("content-type"),
         encoding=",".join(coding for coding in named if coding and coding != "identity")[:_MOST_CODINGS]
         or None,
+        rights=tuple(
+            (name, fields[name][:_MOST_OF_FIELD])
+            for name in RIGHTS_FIELDS
+            if name in fields and (name != "link" or "license" in fields[name].lower())
+        ),
     )
 
 

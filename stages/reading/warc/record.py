@@ -22,6 +22,7 @@ from stages.reading.warc.head import LengthError, RecordHead, TooLongError, read
 from stages.reading.warc.headers import (
     END_OF_HEADERS,
     MAX_HEADER_BYTES,
+    STATUS,
     HttpHead,
     charset_of,
     mime_type,
@@ -74,7 +75,8 @@ def read_record(content: Content, options: ReadOptions, end: int | None = None) 
     payload = _Payload(head=head, http=http, num_bytes=length - (content.position - begin))
     mime, status = mime_type(payload.content_type), http.status if http else None
     document = None
-    if head.kind in DOCUMENT_TYPES and status in (None, 200):
+    has_status = status is None or options.statuses is None or status in options.statuses
+    if head.kind in DOCUMENT_TYPES and has_status:
         is_page = not is_known(mime) and _shows_html(content, payload)
         if is_page or is_document_type(mime or "", options.mime):
             document = _read_document(content, payload, options, is_html=is_page or "html" in (mime or ""))
@@ -121,6 +123,7 @@ def _read_document(content: Content, payload: _Payload, options: ReadOptions, *,
         content_type=content_type[:200],
         charset_hint=hint,
         content_encoding=encoding,
+        headers=_headers(payload.http),
         record_id=head.record_id,
         url=head.url,
         captured_at=head.captured_at,
@@ -128,6 +131,13 @@ def _read_document(content: Content, payload: _Payload, options: ReadOptions, *,
         charset=charset,
         text=text,
     )
+
+
+def _headers(http: HttpHead | None) -> tuple[tuple[str, str], ...]:
+    """Those of a response that a document keeps; its status, where that is another than 200."""
+    if http is None:
+        return ()
+    return http.rights if http.status in (None, 200) else ((STATUS, str(http.status)), *http.rights)
 
 
 def _plain_text(payload: bytes, encoding: str | None, hint: str | None, limit: int) -> tuple[str, str | None]:

@@ -39,6 +39,14 @@ def test_rows_that_are_wider_than_the_terminal_stand_a_field_a_line(
     assert capsys.readouterr().out.splitlines() == ["n", "-", "1"]
 
 
+def test_help_of_an_action_has_the_lines_that_continue_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for action, continued in (("diff", "approximated or missing here"), ("schema", "#:schema ./data.json")):
+        with pytest.raises(SystemExit, match="0"):
+            main(["recipe", action, "--help"])
+        assert continued in (shown := capsys.readouterr().out)
+        assert "sluice recipe new" not in shown
+
+
 def posts(num: int, seed: int) -> list[dict[str, str]]:
     import random
 

@@ -57,7 +57,7 @@ def test_a_takedown_by_mail_goes_from_its_urls_to_a_proof_on_paper(
     browser.find_element(By.ID, "reason").send_keys("takedown by mail")
     browser.find_element(By.XPATH, "//button[starts-with(., 'Purge 4 documents')]").click()
     purge_id = browser.find_element(By.ID, "purge-id").text
-    assert "All of it holds." in browser.find_element(By.ID, "proof").text
+    assert "All checks passed." in browser.find_element(By.ID, "proof").text
     assert query(Folder(out), 'SELECT purge_id, "by", reason, num_documents FROM purges').rows == [
         (purge_id, "tester", "takedown by mail", 4)
     ]

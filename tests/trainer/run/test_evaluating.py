@@ -141,7 +141,7 @@ def test_evaluation_changes_no_step_and_is_told_everywhere(
     for name, value in scores.items():
         assert events.Scalars(f"evaluation/{name}")[-1].value == pytest.approx(value)
     Terminal(4).write(last)
-    assert f"step 3/4  pages bits a byte {scores['pages/bits_per_byte']:.4f}" in capfd.readouterr().err
+    assert f"step 3/4  pages bits per byte {scores['pages/bits_per_byte']:.4f}" in capfd.readouterr().err
     assert {
         value.labels["score"]: value.value for value in values(last) if value.name == "evaluation"
     } == scores

@@ -132,7 +132,7 @@ def test_verify_names_each_purge_that_it_proved(called: Called, monkeypatch: pyt
     assert main(["verify", called.out.url]) == 0
     told = called.capsys.readouterr().out
     assert (
-        "Proved of each purge: all its tokens are end-of-text, and none of its documents has a text here"
+        "Proved for each purge: all its tokens are end-of-text, and no text of its documents is left in this"
         in told
     )
     assert f"{row[1]}  {row[0]}  {row[2]} documents, {row[3]:,} tokens  by a tester: a takedown" in told

@@ -1,0 +1,3 @@
+"""What publishers say of the use of their pages for training.
+
+Read `signal`, `preferences`, `robots`, `tdmrep`, `page`, `sites`, `decide`."""
