@@ -214,8 +214,8 @@ def _language_key(name: str) -> Value:
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
     "url": StepSpec(
-        purpose="removes pages that block lists or reserved rights exclude, and records that are too long or not whole, to"
-        " keep unwanted sites and broken pages out",
+        purpose="removes pages that block lists or reserved rights exclude, and records that are too long or not whole,"
+        " to keep unwanted sites and broken pages out",
         make=_url_step,
         modules=("stages.steps.url",),
         recipe_keys=("url", "rights", "limits.max_document_bytes"),

@@ -3,6 +3,7 @@ which runs have read it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pipeline.record.forms.form import FormFacts, listed
