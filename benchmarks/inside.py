@@ -69,7 +69,7 @@ def measure(crawl: Path, *, method: str, min_bytes: int, times: int, share: floa
     num_bytes = sum(len(doc.text.encode()) for doc in docs)
     corpus = Corpus(files={(0, 0): docs}, table=DedupTable(near=False, url=False, exact=True))
     table = InsideTable(method=method, min_bytes=min_bytes)  # type: ignore[arg-type]
-    anchors.gram_bytes = lambda size: round(size * share)
+    anchors.gram_bytes = lambda min_bytes: round(min_bytes * share)
     with tempfile.TemporaryDirectory() as folder:
         job = inside_job(corpus, Path(folder), table)
         num_docs = len(docs)

@@ -95,13 +95,15 @@ def key(
     help: str = "",
     unit: str = "",
     source: str = "",
+    unless: str = "",
 ) -> Any:
     """A field of a recipe table: its default (none: required), its bounds and one line of help.
 
     `choices` bounds a str, or each member of a tuple[str, ...]; of a table of named tables it says which
     names there are, and the shape itself refuses others. With `is_path` it is what `expanded_path` gives.
     `unit` is what a number counts, where the key's name does not end in it; `source` is where a published
-    threshold comes from."""
+    threshold comes from. A key with a default is required all the same `unless` another one of its table is
+    given."""
     metadata = {
         "at_least": at_least,
         "at_most": at_most,
@@ -111,6 +113,7 @@ def key(
         "help": help,
         "unit": unit,
         "source": source,
+        "unless": unless,
     }
     if isinstance(default, (list, dict)) or dataclasses.is_dataclass(default):
         return dataclasses.field(default_factory=functools.partial(_same, default), metadata=metadata)
@@ -264,6 +267,10 @@ def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
                 values[name] = _convert(hints[name], raw[name], dotted, field.metadata)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             faults.add(RecipeError(f"key {dotted!r} is missing: it has no default", dotted))
+        elif (other := field.metadata.get("unless")) and other not in raw:
+            faults.add(
+                RecipeError(f"key {dotted!r} is missing: give it, or {_dotted(where, other)!r}", dotted)
+            )
     faults.raise_any()
     return shape(**values)
 

@@ -28,7 +28,7 @@ from pipeline.inputs.kinds import check_fields, check_kinds, of_records
 from pipeline.inputs.revisions import Revisions
 from pipeline.recipe.checks import MAX_FILES, check_output
 from pipeline.recipe.load import recipe_of
-from pipeline.recipe.tables import PipelineRecipe, effective_dedup, tables_of
+from pipeline.recipe.tables import PipelineRecipe, SourceTable, effective_dedup, tables_of
 from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
@@ -136,12 +136,11 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is
     missing, and inputs that no reader is for or that lack a field."""
     revisions = Revisions(_recorded_revisions(recipe))
-    inputs = [list_inputs(source, revisions) for source in recipe.source]
-    for source, of_source in zip(recipe.source, inputs, strict=True):
-        check_kinds(of_source, source, recipe.limits)
-        check_fields(of_records(of_source, source), source, recipe.limits)
+    inputs = readable_inputs(recipe, revisions)
     by_label = {_label(found): found for of_source in inputs for found in of_source}
-    remote = {label: found for label, found in by_label.items() if is_remote(found.url)}
+    remote = {
+        label: found for label, found in by_label.items() if is_remote(found.url) and found.records is None
+    }
     # Servers are asked of many files at once: one after the other, 90,000 of a crawl would take an hour at
     # each call.
     with ThreadPoolExecutor(CONNECTIONS) as pool:
@@ -153,9 +152,33 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     return make_plan(recipe, bundles, probes, revisions=revisions.commits)
 
 
+def readable_inputs(recipe: PipelineRecipe, revisions: Revisions) -> list[list[Input]]:
+    """The input files of each source. RecipeError names what is missing, and inputs that no reader is for or that
+    lack a field."""
+    inputs = [_inputs_of(source, recipe.run.seed, revisions) for source in recipe.source]
+    for source, of_source in zip(recipe.source, inputs, strict=True):
+        if source.indexes:
+            continue
+        check_kinds(of_source, source, recipe.limits)
+        check_fields(of_records(of_source, source), source, recipe.limits)
+    return inputs
+
+
+def _inputs_of(source: SourceTable, seed: int, revisions: Revisions) -> list[Input]:
+    if not source.indexes:
+        return list_inputs(source, revisions)
+    from pipeline.inputs.index import check_root, select_inputs  # few runs need DuckDB here
+
+    inputs = select_inputs(source, seed, revisions)
+    check_root(source, inputs)
+    return inputs
+
+
 def _recorded_revisions(recipe: PipelineRecipe) -> Mapping[str, str]:
     """The commits with which an earlier call of this run was planned; none before the first one."""
-    if not any(entry.startswith("hf://") for source in recipe.source for entry in source.inputs):
+    if not any(
+        entry.startswith("hf://") for source in recipe.source for entry in (*source.inputs, *source.indexes)
+    ):
         return {}
     out = Folder(recipe.run.output)
     recorded: Mapping[str, Any] = {}
@@ -290,6 +313,8 @@ def check_unchanged(plan_key: str, unit: Unit) -> None:
 
     Called when the file has been read, so that nothing is published of bytes that no plan and no later call
     describes."""
+    if any(found.records is not None for found in unit.inputs):
+        return  # their records are in the unit's key, and each shows whether it is one
     probes = []
     for found in unit.inputs:
         try:
@@ -391,7 +416,11 @@ def installed_version(name: str) -> str:
 
 def probe(found: Input) -> str:
     """A hash that changes when a file's content does: of the whole up to 64 MiB, of 16 spread windows beyond.
-    A remote file is named by its ETag where it has one, or else by the time of its last change."""
+    A remote file is named by its ETag where it has one, or else by the time of its last change; one of which
+    records are selected by these."""
+    if found.records is not None:
+        told = json.dumps([found.records.crawl, found.records.segment, found.records.digests])
+        return f"{len(found.records)} records {content_hash(found.records.places + told.encode()).hex()}"
     if is_remote(found.url):
         # The same bytes on disk and in S3 must give the same unit, so an ETag that is not a plain MD5 is not
         # enough to tell them equal, but it is enough to tell that one URL still holds what it held.

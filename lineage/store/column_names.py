@@ -13,6 +13,8 @@ LABEL: Final = "label_"
 """What the column of the label that a classifier found likeliest begins with."""
 LICENSE: Final = "license"
 """The column of a source file's licence, as names of SPDX."""
+INDEXED: Final = ("crawl", "warc_segment", "content_digest")
+"""The columns of what a columnar index says of a record, by the index's own names."""
 SIGNALS: Final = "signals"
 """The signals of publishers about a page, a JSON list of objects (`stages.rights.decide.as_text`)."""
 TRAINING_USE: Final = "training_use"
@@ -31,9 +33,10 @@ stays, and where there; places are characters of the texts as they are published
 
 
 def added_columns(columns: Iterable[str]) -> list[str]:
-    """The columns among these that a recipe adds to `documents`: scores, labels, licences, signals of
-    publishers."""
-    return [column for column in columns if column.startswith((SCORE, LABEL)) or column in (LICENSE, *RIGHTS)]
+    """The columns among these that a recipe adds to `documents`: scores, labels, licences, facts of an index,
+    signals of publishers."""
+    named = (LICENSE, *INDEXED, *RIGHTS)
+    return [column for column in columns if column.startswith((SCORE, LABEL)) or column in named]
 
 
 def added_to_edits(columns: Iterable[str]) -> list[str]:

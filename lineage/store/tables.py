@@ -211,8 +211,9 @@ DICTIONARY: Final = frozenset({
 
 def with_added(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     """`schema` and these columns that a recipe adds: `documents` and the parts have a score for each of its
-    classifiers that turns nothing down, a label for each that is asked for the likeliest, and for source
-    files their licence; `documents` has what publishers say of a page's use."""
+    classifiers that turns nothing down, a label for each that is asked for the likeliest, for source files
+    their licence, and for records of an index what it says of them; `documents` has what publishers say of a
+    page's use."""
     added = ((column, _REAL if column.startswith(SCORE) else _TEXT) for column in columns)
     return pa.schema([*schema, *(pa.field(name, kind) for name, kind in added)])
 

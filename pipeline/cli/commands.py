@@ -95,13 +95,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pipeline.cli.output.export",
         "export a corpus for other tools, or a checkpoint as safetensors",
     ),
+    "index": (
+        "pipeline.cli.output.index",
+        "write the columnar index of WARC files, which source.index reads",
+    ),
     "sample": (
         "pipeline.cli.training.sample",
         "continue a prompt with a checkpoint, or a folder of safetensors",
     ),
     "plan": (
-        "pipeline.cli.training.plan",
-        "estimate memory, communication, MFU and cost of a training recipe",
+        "pipeline.cli.plan",
+        "estimate what a data or training recipe costs: time, memory, money, with intervals",
     ),
     "mix": ("pipeline.cli.training.mix", "find mixing weights by ablation"),
     "submit": ("pipeline.cli.submit", "run a command as a Ray job on a cluster"),

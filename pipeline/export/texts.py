@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -91,11 +91,15 @@ def _of_part(out: Folder, lookup: Lookup, part: PartFile, dedup: PartFile) -> It
     with opened(out, part.file, part.hash) as file:
         for batch in file.iter_batches(batch_size=1024):
             rows = pa.array([at for at in range(batch.num_rows) if first + at in kept], pa.int64())
+            elsewhere = _elsewhere(
+                lookup, part, {first + at: kept[first + at] for at in rows.to_pylist()}, offsets
+            )
             for at, plain in zip(rows.to_pylist(), batch.take(rows).to_pylist(), strict=True):
                 doc_id = plain["doc_id"]
                 assert doc_id == kept[first + at] and plain["text"] is not None, (
                     f"{part.file} row {first + at}"
                 )
+                warc_file, offset = elsewhere.get(first + at, (file_path, offsets.get(sort_key(doc_id))))
                 yield TextRow(
                     doc_id=doc_id,
                     text=plain["text"],
@@ -104,8 +108,8 @@ def _of_part(out: Folder, lookup: Lookup, part: PartFile, dedup: PartFile) -> It
                     language=plain["language"],
                     language_score=plain["language_score"],
                     source=part.source,
-                    file_path=file_path,
-                    offset=offsets.get(sort_key(doc_id)),
+                    file_path=warc_file,
+                    offset=offset,
                     metadata=plain["metadata"],
                     record_id=plain.get("record_id"),
                 )
@@ -118,9 +122,22 @@ def _columns(out: Folder, dedup: PartFile) -> list[list[Any]]:
 
 
 def _places(lookup: Lookup, part: PartFile, doc_id: bytes) -> tuple[str | None, dict[int, int]]:
-    """The input file of a part, and where in it each document's record begins, by `k`. A part comes of one
-    file."""
+    """The input file that a document of a part was read from, and where in it each document's record begins, by
+    `k`. Most parts come of one file."""
     for row in lookup.documents([doc_id]):
         if (row.source, row.part) == (part.source, part.part) and row.warc_file is not None:
             return row.warc_file, lookup.in_file(row.warc_file, part.source)
     return None, {}
+
+
+def _elsewhere(
+    lookup: Lookup, part: PartFile, kept: Mapping[int, bytes], offsets: Mapping[int, int]
+) -> dict[int, tuple[str | None, int | None]]:
+    """File and offset, by row, of those kept documents of a part that are not among these of one file: a part may
+    come of several small ones."""
+    others = [doc_id for doc_id in kept.values() if sort_key(doc_id) not in offsets]
+    return {
+        row.part_row: (row.warc_file, row.warc_offset)
+        for row in (lookup.documents(others) if others else [])
+        if (row.source, row.part) == (part.source, part.part) and row.part_row is not None
+    }

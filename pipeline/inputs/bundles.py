@@ -1,5 +1,5 @@
-"""Input files that are read together: a source file or a text is a document of a few kilobytes, and a unit of
-work for each would take longer than reading it."""
+"""Input files that are read together: a source file or a text is a document of a few kilobytes, as are the few
+records that an index selects of a file, and a unit of work for each would take longer than reading it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def is_read_whole(name: str, format_name: Format) -> bool:
 
 
 def bundled(inputs: Sequence[Input], format_name: Format) -> list[tuple[Input, ...]]:
-    """The inputs of a source, in the order given, with neighbours that are documents by their format or name
-    together. A function of names and sizes alone."""
+    """The inputs of a source, in the order given, with neighbours that are documents by their format or name, or
+    of which records are selected, together. A function of names and sizes alone."""
     bundles: list[tuple[Input, ...]] = []
     together: list[Input] = []
     num_bytes = 0
     for found in inputs:
-        is_document = is_read_whole(found.name, format_name)
+        is_document = found.records is not None or is_read_whole(found.name, format_name)
         if together and (not is_document or len(together) == _MOST_FILES or num_bytes >= _MOST_BYTES):
             bundles.append(tuple(together))
             together, num_bytes = [], 0

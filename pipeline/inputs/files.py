@@ -31,6 +31,7 @@ from lineage.secrets import without_secrets
 from lineage.storage.folder import filesystem, is_remote, join, kind_of, local_path, with_environment
 from pipeline.inputs.retries import READING, Retries
 from pipeline.inputs.revisions import Revisions
+from pipeline.inputs.selected import SelectedRecords
 
 COMMON_CRAWL: Final = "https://data.commoncrawl.org"
 _COMMON_CRAWL_TOP = ("crawl-data", "cc-index", "contrib", "projects")
@@ -45,7 +46,7 @@ _log = logging.getLogger(__name__)
 class Input:
     """One input file: `index` is its place among its source's names, `name` relative, `size` in bytes. `url`
     says where it lies, as it may be recorded; `secret_url` is what must be asked for, where that holds
-    credentials."""
+    credentials. With `records` nothing else of the file is read, and `size` is theirs."""
 
     source: str
     index: int
@@ -53,6 +54,7 @@ class Input:
     url: str
     size: int
     secret_url: str | None = field(default=None, repr=False)
+    records: SelectedRecords | None = field(default=None, repr=False)
 
     @property
     def address(self) -> str:
@@ -69,6 +71,21 @@ class InputSource(Protocol):
     def inputs(self) -> tuple[str, ...]: ...
     @property
     def limit(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFiles:
+    """Files that are named as inputs are, but not by source.inputs: `key` is what messages call what names them.
+    They stand in no table, so that two may have one relative name."""
+
+    key: str
+    inputs: tuple[str, ...]
+    name: str = ""
+    limit: int | None = None
+
+
+def _key_of(source: InputSource) -> str:
+    return source.key if isinstance(source, NamedFiles) else f"source.inputs of {source.name!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +107,12 @@ def list_inputs(source: InputSource, revisions: Revisions | None = None) -> list
     A file that is listed twice counts once, with a warning. RecipeError: a file is missing, a glob matches
     nothing, or two files have the same relative name."""
     every = _list_all(source, Revisions() if revisions is None else revisions)
-    listed = _one_for_each_name(source.name, _one_for_each_place(source.name, every))
-    listed = sorted(listed, key=lambda found: found.name)[: source.limit]
+    listed: Sequence[_ListedFile] = _one_for_each_place(source.name, every)
+    if not isinstance(source, NamedFiles):
+        listed = _one_for_each_name(_key_of(source), listed)
+    listed = sorted(listed, key=lambda found: (found.name, found.url))[: source.limit]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        sizes = pool.map(lambda found: _size(source.name, found), listed)
+        sizes = pool.map(lambda found: _size(_key_of(source), found), listed)
         return [
             Input(
                 source=source.name,
@@ -163,7 +182,7 @@ def _is_http(url: str) -> bool:
 
 def _list_all(source: InputSource, revisions: Revisions) -> Iterator[_ListedFile]:
     for given in source.inputs:
-        with errors_about(f"source.inputs of {source.name!r}"):
+        with errors_about(_key_of(source)):
             entry, shown = with_environment(given), without_secrets(given)
         try:
             if entry.startswith("hf://"):
@@ -173,11 +192,9 @@ def _list_all(source: InputSource, revisions: Revisions) -> Iterator[_ListedFile
             else:
                 yield from _list_entry(entry, shown)
         except FileNotFoundError as error:
-            raise RecipeError(f"source.inputs of {source.name!r}: there is no file {shown!r}") from error
+            raise RecipeError(f"{_key_of(source)}: there is no file {shown!r}") from error
         except (OSError, EOFError, zlib.error) as error:
-            raise RecipeError(
-                f"source.inputs of {source.name!r}: {shown!r} cannot be listed: {error}"
-            ) from error
+            raise RecipeError(f"{_key_of(source)}: {shown!r} cannot be listed: {error}") from error
 
 
 def _without_query(url: str) -> str:
@@ -359,20 +376,20 @@ def _one_for_each_place(source: str, listed: Iterable[_ListedFile]) -> list[_Lis
     return list(by_place.values())
 
 
-def _one_for_each_name(source: str, listed: Sequence[_ListedFile]) -> Sequence[_ListedFile]:
+def _one_for_each_name(key: str, listed: Sequence[_ListedFile]) -> Sequence[_ListedFile]:
     by_name: dict[str, _ListedFile] = {}
     for found in sorted(listed, key=lambda each: (each.name, each.url)):  # whatever order folders list in
         known = by_name.setdefault(found.name, found)
         if known is not found:
             raise RecipeError(
-                f"source.inputs of {source!r}: {known.shown} and {found.shown} would both be called"
+                f"{key}: {known.shown} and {found.shown} would both be called"
                 f" {found.name!r} in the tables: reach them by one glob whose wildcard stands where they"
                 " differ, or make two sources"
             )
     return listed
 
 
-def _size(source: str, found: _ListedFile) -> int:
+def _size(key: str, found: _ListedFile) -> int:
     try:
         if found.size is not None:
             return found.size
@@ -383,6 +400,6 @@ def _size(source: str, found: _ListedFile) -> int:
             raise IsADirectoryError("it is a folder: a list names files")
         return int(info["size"])
     except FileNotFoundError as error:
-        raise RecipeError(f"source.inputs of {source!r}: there is no file {found.shown}") from error
+        raise RecipeError(f"{key}: there is no file {found.shown}") from error
     except OSError as error:
-        raise RecipeError(f"source.inputs of {source!r}: {found.shown} cannot be read: {error}") from error
+        raise RecipeError(f"{key}: {found.shown} cannot be read: {error}") from error

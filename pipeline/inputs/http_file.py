@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import logging
+import random
 import re
 import time
 from collections.abc import Mapping
@@ -214,6 +215,76 @@ class HttpFile(io.RawIOBase):
         )
 
 
+class HttpRanges:
+    """Reads ranges of the file at `url`, each by a request that states its end. Errors are those of `open_http`,
+    and OSError if the file changes between two requests. Several threads may read at once."""
+
+    def __init__(self, url: str, shown: str, retries: Retries, headers: Mapping[str, str]) -> None:
+        self._url, self._shown, self._retries, self._headers = url, shown, retries, headers
+        self._version: str | None = None
+
+    def read(self, begin: int, length: int) -> bytes:
+        """`length` bytes from `begin`, or those up to the file's end."""
+        data = bytearray()
+        attempt = 1
+        while len(data) < length:
+            before = len(data)
+            try:
+                is_end = self._read_on(data, begin + len(data), begin + length)
+            except HTTPError as error:
+                if len(data) > before:
+                    attempt = 1  # it went on: attempts count without any byte gained
+                if attempt > self._retries.attempts:
+                    raise OSError(
+                        f"{self._shown}: reading broke off at byte {begin + len(data)}: {redacted(str(error))}"
+                    ) from None
+                time.sleep(self._retries.pause(attempt) * random.uniform(0.5, 1.5))
+                attempt += 1
+                continue
+            if is_end:
+                break
+        return bytes(data)
+
+    def _read_on(self, data: bytearray, asked: int, end: int) -> bool:
+        """Add what an answer gives of the bytes [asked, end) to `data`; whether the file ends there."""
+        begin = asked
+        response = _request(
+            "GET",
+            self._url,
+            {**self._headers, "Range": f"bytes={begin}-{end - 1}"},
+            self._retries,
+            shown=self._shown,
+        )
+        try:
+            if response.status == 416:
+                return True
+            skipped = begin if response.status == 200 else 0
+            size = _stated_size(response, begin - skipped)
+            self._check_version(response, size)
+            while skipped:
+                skipped -= len(response.read(min(skipped, _BUFFER_BYTES), decode_content=False)) or skipped
+            while begin < end:
+                piece = response.read(min(end - begin, _BUFFER_BYTES), decode_content=False)
+                if not piece:
+                    break
+                data += piece
+                begin += len(piece)
+            is_end = size is not None and begin >= size
+            if begin == asked and not is_end:
+                raise ProtocolError(f"the server gives nothing of the bytes from {begin}")
+            return is_end
+        finally:
+            if response.status == 206:
+                response.drain_conn()  # the connection serves the next range
+            response.close()
+
+    def _check_version(self, response: urllib3.BaseHTTPResponse, size: int | None) -> None:
+        version = f"{response.headers.get('ETag')} of {size} bytes"
+        if self._version not in (None, version):
+            raise OSError(f"{self._shown} changed while it was read: was {self._version}, is {version}")
+        self._version = version
+
+
 def _stated_size(response: urllib3.BaseHTTPResponse, start: int) -> int | None:
     """Bytes of the whole file, as an answer whose first byte is that at `start` states them. A server may
     answer a range by a piece of it (RFC 9110, section 15.3.7): then Content-Length is the piece's."""
@@ -240,6 +311,7 @@ def _request(
         connect=retries.connects,
         backoff_factor=retries.backoff_seconds,
         backoff_max=retries.longest_seconds,
+        backoff_jitter=retries.backoff_seconds,
         status_forcelist=_BUSY,
         allowed_methods=None,
     )

@@ -229,6 +229,8 @@ def _check_data_places(recipe: PipelineRecipe) -> None:
     for source in recipe.source:
         for place in source.inputs:
             _check_lasting(place, f"source.inputs of {source.name!r}")
+        for place in (*source.indexes, *([source.root] if source.root is not None else [])):
+            _check_lasting(place, f"source.index of {source.name!r}")
     for where, places in (("dedup.against", recipe.dedup.against), ("purges.honour", recipe.purges.honour)):
         for place in places:
             _check_lasting(place, where)

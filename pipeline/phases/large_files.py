@@ -85,7 +85,7 @@ def read_units(
     """What came of each unit, in order, whatever is read in spans; `watch` as of Phase."""
     large = [unit for unit in units if _is_large(run.recipe, unit)]
     if not large:
-        return run_phase(run, read_phase(run.plan, job, units, watch))
+        return run_phase(run, read_phase(run, job, units, watch))
     finished = published_results(run.out, large, ReadResult)
     split = _spans_of_lines(run, job, [unit for unit in large if unit.marker not in finished])
     asked = [span for unit in units for span in split.get(unit, (unit,))]
@@ -111,7 +111,9 @@ def _is_large(recipe: PipelineRecipe, unit: Unit) -> bool:
     """Whether a unit's file is read in spans, if its format allows it. Behind its limit_documents nothing of a
     file is read, and how far that is only one reader tells."""
     source, first = recipe.source[unit.source_index], unit.inputs[0]
-    is_single = len(unit.inputs) == 1 and not is_read_whole(first.name, source.format)
+    is_single = (
+        len(unit.inputs) == 1 and not is_read_whole(first.name, source.format) and first.records is None
+    )
     return 0 < recipe.run.unit_bytes < unit.size and is_single and source.limit_documents is None
 
 
@@ -121,7 +123,7 @@ def _read(
     units: Sequence[Unit],
     watch: Callable[[ReadResult], None] = lambda result: None,
 ) -> dict[str, ReadResult]:
-    results = run_phase(run, read_phase(run.plan, job, units, watch))
+    results = run_phase(run, read_phase(run, job, units, watch))
     return dict(zip((unit.marker for unit in units), results, strict=True))
 
 

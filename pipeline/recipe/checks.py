@@ -66,10 +66,12 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
             raise RecipeError(
                 f"source.name = {source.name!r}: expected letters, digits, '.', '-' or '_', at most 100"
             )
-        if not source.inputs:
+        if not source.inputs and not source.indexes:
             raise RecipeError(
-                f"source.inputs of {source.name!r} is empty: name at least one file, glob or URL"
+                f"source.inputs of {source.name!r} is empty: name at least one file, glob or URL, or a"
+                " source.index"
             )
+        _check_index(source)
         _check_fields(source)
     for name, value in (("run.name", recipe.run.name), ("run.output", recipe.run.output)):
         if not value.strip():
@@ -77,7 +79,10 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     check_output(recipe.run.output)
     places = {"run.output": (recipe.run.output,), "dedup.against": recipe.dedup.against}
     places |= {"purges.honour": recipe.purges.honour}
-    places |= {f"source.inputs of {source.name!r}": source.inputs for source in recipe.source}
+    for source in recipe.source:
+        places[f"source.inputs of {source.name!r}"] = source.inputs
+        places[f"source.index of {source.name!r}"] = source.indexes
+        places[f"source.root of {source.name!r}"] = (source.root or "",)
     for name, urls in places.items():
         for url in urls:
             if url.startswith("s3://") and "@" in url.removeprefix("s3://").partition("/")[0]:
@@ -316,6 +321,44 @@ def _check_contradictions(recipe: PipelineRecipe) -> None:
         raise RecipeError(
             f'pii.placeholders = "{recipe.pii.placeholders}", and {why}: leave one of them out',
             "pii.placeholders",
+        )
+
+
+def _check_index(source: SourceTable) -> None:
+    """RecipeError where a source has an index and what does not go with one, or what goes only with one."""
+    if not source.indexes:
+        for name in ("where", "root", "sample"):
+            if getattr(source, name) is not None:
+                raise RecipeError(
+                    f"source.{name} of {source.name!r} goes with source.index, which is not given",
+                    f"source.{name}",
+                )
+        return
+    if source.inputs:
+        raise RecipeError(
+            f"source.index and source.inputs of {source.name!r} are both given: the records of an index are read"
+            " from the WARC files that it names; make two sources",
+            "source.index",
+        )
+    if source.where is not None and not source.where.strip():
+        raise RecipeError(
+            f"source.where of {source.name!r} is empty: leave it out to select every record", "source.where"
+        )
+    if source.format not in ("auto", "warc"):
+        raise RecipeError(
+            f"source.format of {source.name!r} is {source.format!r}: an index names records of WARC files",
+            "source.format",
+        )
+    if source.limit_documents is not None:
+        raise RecipeError(
+            f"source.limit_documents of {source.name!r} counts documents of a file read from its begin: with an"
+            " index give limit, a number of records",
+            "source.limit_documents",
+        )
+    if source.row_fields != RowFields():
+        raise RecipeError(
+            f"source.index of {source.name!r} names WARC records, which have no fields: text_field, id_field,"
+            " url_field and date_field are for jsonl and parquet"
         )
 
 

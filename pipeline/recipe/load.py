@@ -27,10 +27,12 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
 
 
 def trial_of(recipe: PipelineRecipe, num_documents: int) -> PipelineRecipe:
-    """The recipe over the first documents of each file, so many at most, into an output beside the recipe's
-    own: the whole run still finds its own empty."""
+    """The recipe over the first documents of each file, so many at most, and so many records of an index, into an
+    output beside the recipe's own: the whole run still finds its own empty."""
     sources = tuple(
-        replace(source, limit_documents=min(source.limit_documents or num_documents, num_documents))
+        replace(source, limit=min(source.limit or num_documents, num_documents))
+        if source.indexes
+        else replace(source, limit_documents=min(source.limit_documents or num_documents, num_documents))
         for source in recipe.source
     )
     output = recipe.run.output.rstrip("/") + TRIAL

@@ -11,7 +11,7 @@ from lineage.recipe import (
     RecipeError,
     key,
 )
-from lineage.store.column_names import LABEL, LICENSE, RIGHTS, SCORE
+from lineage.store.column_names import INDEXED, LABEL, LICENSE, RIGHTS, SCORE
 from stages.chain import DEFAULT_STEPS
 from stages.dedup.options import DedupTable
 from stages.quality.judged_languages import judges_code
@@ -52,7 +52,9 @@ class SourceTable:
 
     name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
     inputs: tuple[str, ...] = key(
+        (),
         is_path=True,
+        unless="index",
         help="paths, globs, s3://, gs://, az://, hf:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
         " environment), or a Common Crawl *.paths.gz list",
     )
@@ -61,10 +63,36 @@ class SourceTable:
         help="auto: by file name, or else by the first bytes; warc includes ARC and WACZ; file: each"
         " file is one document, as for .txt, .md and source files in auto",
     )
+    index: str | tuple[str, ...] | None = key(
+        None,
+        is_path=True,
+        help="instead of inputs: a columnar index of WARC records in Common Crawl's form (Parquet files, a folder"
+        " of them, or a cc-index-table.paths.gz list); the records that where selects are fetched by range",
+    )
+    where: str | None = key(
+        None, help="SQL condition over the columns of the index, such as content_languages LIKE '%dan%' (all)"
+    )
+    root: str | None = key(
+        None,
+        is_path=True,
+        help="folder or URL of the WARC files that the index names (what stands before /cc-index/ in index, or"
+        " https://data.commoncrawl.org)",
+    )
+    sample: float | None = key(
+        None,
+        above=0,
+        at_most=1,
+        help="share of the records that where selects to read, by a hash seeded with run.seed (1)",
+    )
     steps: tuple[str, ...] = key(
         DEFAULT_STEPS, help="steps in this order; your own step as package.module:name"
     )
-    limit: int | None = key(None, at_least=1, help="read only this many input files, the first by name")
+    limit: int | None = key(
+        None,
+        at_least=1,
+        help="read only this many input files, the first by name; with index, only this many records, the first"
+        " by a hash seeded with run.seed",
+    )
     limit_documents: int | None = key(
         None,
         at_least=1,
@@ -97,6 +125,11 @@ class SourceTable:
         help="MIME types of WARC, ARC and WACZ records to read besides HTML and plain text, such as "
         "application/json or text/css; application/* matches all with this prefix",
     )
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The entries of `index`; none where the source has inputs."""
+        return (self.index,) if isinstance(self.index, str) else self.index or ()
 
     @property
     def row_fields(self) -> RowFields:
@@ -273,7 +306,8 @@ def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
     scored = [table for table in recipe.classifier if not table.rejects]
     labelled = (LABEL + table.name for table in scored if table.is_argmax)
     license = (LICENSE,) if judges_code(recipe.quality) else ()
-    return (*(SCORE + table.name for table in scored), *labelled, *license)
+    indexed = INDEXED if any(source.indexes for source in recipe.source) else ()
+    return (*(SCORE + table.name for table in scored), *labelled, *license, *indexed)
 
 
 def tables_of(recipe: PipelineRecipe) -> StepTables:

@@ -135,7 +135,9 @@ def _key(recipe: Kind, table: str, field: dataclasses.Field[Any], hint: Any) -> 
         type=type_text(hint),
         is_required=is_required,
         default=plain,
-        shown_default=_shown_default(table, field.name, plain, is_required=is_required),
+        shown_default=f"required without {unless}"
+        if (unless := metadata.get("unless"))
+        else _shown_default(table, field.name, plain, is_required=is_required),
         allowed=_allowed(metadata),
         unit=metadata.get("unit") or _unit(field.name, hint),
         help=metadata.get("help", ""),

@@ -59,11 +59,18 @@ class _Schemas:
             for field in fields
             if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         ]
+        either = [
+            {"required": [name]}
+            for field in fields
+            if (other := field.metadata.get("unless"))
+            for name in (field.name, other)
+        ]
         return {
             "type": "object",
             **({"description": paragraph_of(self._kind, name)} if name else {}),
             "properties": {field.name: self._field(field, hints[field.name], name) for field in fields},
             **({"required": required} if required else {}),
+            **({"anyOf": either} if either else {}),
             "additionalProperties": False,
         }
 

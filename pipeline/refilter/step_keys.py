@@ -74,7 +74,7 @@ def _less(table: Mapping[str, Any], keys: Collection[str]) -> dict[str, object]:
 def _step_key(
     stage: str, source: Mapping[str, Any], identity: Mapping[str, Any], tables: StepTables
 ) -> StepKey:
-    names, left_out = (_READING_KEYS, ()) if stage == READING else _keys_of(spec_of(stage), tables)
+    names, left_out = (_reading_keys(source), ()) if stage == READING else _keys_of(spec_of(stage), tables)
     files: Mapping[str, str] = identity["files"]
     values = {name: _value(name, source, identity["recipe"], left_out) for name in names}
     options = {name: _with_hashes(value, files) for name, value in values.items() if value is not None}
@@ -123,6 +123,20 @@ _READING_KEYS: Final = (
     "limits.max_window_bytes",
     "limits.max_compression_ratio",
 )
+
+
+def _reading_keys(source: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys that a source's reading is a function of."""
+    if "index" not in source:
+        return _READING_KEYS
+    is_drawn = "sample" in source or "limit" in source
+    return (
+        *_READING_KEYS,
+        "source.index",
+        "source.where",
+        "source.sample",
+        *(["run.seed"] if is_drawn else []),
+    )
 
 
 def _value(

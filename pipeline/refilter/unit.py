@@ -24,7 +24,7 @@ from lineage.index.output_index import PartFile
 from lineage.index.parsed_texts import ParsedPart
 from lineage.purge.purged_sets import PURGED_RULE
 from lineage.storage.folder import Folder
-from lineage.store.column_names import LABEL, LICENSE, RIGHTS, SCORE, added_columns
+from lineage.store.column_names import INDEXED, LABEL, LICENSE, RIGHTS, SCORE, added_columns
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
 from pipeline.plan import RunPlan, Unit
@@ -288,7 +288,7 @@ class _UnitFilter:
             more |= {"language": row["language"], "language_score": row["language_score"]}
         if "classifier" in passed:
             more["scores"] = _scores(row)
-        if labels := tuple(label for step in passed for label in _labels(row, step)):
+        if labels := tuple(label for step in (READING, *passed) for label in _labels(row, step)):
             more["labels"] = labels
         findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
         return replace(document, findings=tuple(map(_finding, findings)), **more)
@@ -329,7 +329,7 @@ class _UnitFilter:
             row["stage"] not in self._start.stages[: self._start.parse + 1]
             and row["text_hash"] in self._purged.hashes
         ):
-            return _purged(replace(document, labels=_labels(row, "url")), "parse")
+            return _purged(replace(document, labels=(*_labels(row, READING), *_labels(row, "url"))), "parse")
         return None
 
     def _of(self, rows: dict[bytes, list[_Row]], row: _Row) -> list[_Row]:
@@ -419,8 +419,9 @@ def _scores(row: _Row) -> tuple[tuple[str, float], ...]:
 
 
 def _labels(row: _Row, step: str) -> tuple[tuple[str, str], ...]:
-    """What a step found out that is a column of text."""
+    """What a step found out, or the reader was told, that is a column of text."""
     is_of_step = {
+        READING: INDEXED.__contains__,
         "url": RIGHTS.__contains__,
         "quality": LICENSE.__eq__,
         "classifier": lambda column: column.startswith(LABEL),
