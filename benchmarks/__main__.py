@@ -45,6 +45,7 @@ def main() -> int:
             ["forgetting", "--only", "zero 3", "--documents", "2"],
             ["store", "--rows", "1000000"],
             ["page", "--rows", "200000", "--pages", "400"],
+            ["pricing", str(crawl), "--splits", "3"],
             ["steps", str(crawl), "--times", "1", "3"],
             ["pipeline", str(crawl), "--times", "1", "3"],
         ]

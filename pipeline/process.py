@@ -36,6 +36,7 @@ from pipeline.phases.buckets import PartedGroups, part_groups
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import RunState, run_phase
+from pipeline.phases.predicted import prediction_of
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise
 from pipeline.phases.read import ReadJob, read_job
@@ -94,7 +95,8 @@ def run(
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         with job_events(run_facts(plan)) as facts:
-            summary = phases(RunState(plan=plan, reporter=reporter, held=held), job, run_input)
+            state = RunState(plan=plan, reporter=reporter, held=held, prediction=prediction_of(plan))
+            summary = phases(state, job, run_input)
             facts.outputs = [written_output(plan, summary)]
     return summary
 

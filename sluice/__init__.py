@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sluice.history import History
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
     from sluice.proofs import Proof, commit, prove
+    from sluice.publishers import rights
     from sluice.purging import AppliedPurge, PlannedPurge, purge
     from sluice.records import DataRecord, record
     from sluice.running import load_recipe, load_train_recipe, run
@@ -59,14 +60,13 @@ if TYPE_CHECKING:
         train,
     )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
-    from trainer.attempts import FencedOutError
+    from trainer.attempts import FencedOutError, TrainingStoppedError
     from trainer.checkpoint.store import CheckpointError
     from trainer.evaluation.result import EvaluationResult
     from trainer.evidence.certificate_file import CertificateError
     from trainer.evidence.commitment.commit import Commitment
     from trainer.evidence.compare import CheckpointComparison
     from trainer.options import TrainRecipe
-    from trainer.recovery.repeats import TrainingStoppedError
     from trainer.run.preflight import MissingShardError
 
 __all__ = [
@@ -137,6 +137,7 @@ __all__ = [
     "prove",
     "purge",
     "record",
+    "rights",
     "run",
     "sample",
     "scan",
@@ -192,7 +193,7 @@ _PLACES = {
     "TooManyBadRecordsError": "pipeline.units.bad_records",
     "TrainRecipe": "trainer.options",
     "TrainedRun": "sluice.training",
-    "TrainingStoppedError": "trainer.recovery.repeats",
+    "TrainingStoppedError": "trainer.attempts",
     "TuneResult": "pipeline.inspect.tune",
     "UnknownError": "lineage.trace.tracer",
     "VerifiedOutput": "pipeline.inspect.verification",
@@ -213,6 +214,7 @@ _PLACES = {
     "prove": "sluice.proofs",
     "purge": "sluice.purging",
     "record": "sluice.records",
+    "rights": "sluice.publishers",
     "run": "sluice.running",
     "sample": "sluice.training",
     "scan": "sluice.corpus",

@@ -139,8 +139,8 @@ def _bands_of(context: Context, signed: pa.Table, keys: I64, is_shared: npt.NDAr
 
 
 def _preferences(table: pa.Table, keep: Keep) -> I64:
-    """Numbers in the order in which documents are kept: those of no time of capture last, where that
-    decides."""
+    """Numbers in the order in which documents are kept (`stages.dedup.decide` takes them in the same one): those
+    of no time of capture last, where that decides."""
     if keep == "longest":
         return -ints(table, "num_chars")
     sign = -1 if keep == "newest" else 1

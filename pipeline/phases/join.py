@@ -10,7 +10,6 @@ import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +26,7 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.shard import GROUP_PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
 from pipeline.results.clusters import cluster_excerpts
-from pipeline.results.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
+from pipeline.results.excerpts import ExcerptKeeper, ExcerptRow, best_excerpts, shown_of_rule
 from pipeline.results.rows import publish_table, read_rows, read_texts
 from pipeline.results.unit_results import JoinResult, RuleCount
 from stages.document import Finding
@@ -194,17 +193,17 @@ def _count_dropped(duplicates: pa.Table) -> tuple[RuleCount, ...]:
 def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
     """excerpts.parquet: of all units' excerpts those that the report shows of each rule, and the members of
     the largest clusters (a kept one has neither stage nor rule). The tables must be committed."""
-    rows: list[dict[str, Any]] = []
+    rows: list[ExcerptRow] = []
     for unit in units:
         for name in ("excerpts.parquet", "final_excerpts.parquet"):
             rows += read_rows(out, f"{unit.folder}/{name}").to_pylist()
         # Reduced after each unit, so that memory is that of the report and not of the corpus.
         rows = best_excerpts(rows)
     known = {row["doc_id"] for row in rows if row["stage"].startswith("dedup.")}
-    rows += [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
+    members = [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
     buffer = io.BytesIO()
     pq.write_table(
-        pa.Table.from_pylist(rows, schema=tables.EXCERPTS),
+        pa.Table.from_pylist([*rows, *members], schema=tables.EXCERPTS),
         buffer,
         compression="zstd",
         write_page_checksum=True,

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.filesize import decimal
@@ -24,6 +24,7 @@ from pipeline.report.compare import compare_words
 from pipeline.report.data import (
     Bar,
     Excerpt,
+    PredictedRow,
     RaisedRow,
     ReportData,
     RuleRow,
@@ -34,12 +35,16 @@ from pipeline.report.data import (
 )
 from pipeline.report.examples import examples_of_rules, web_link
 from pipeline.report.funnels import Ask, PurgedCounts, funnels_of, speeds_of
+from pipeline.report.rights import publisher_signals
 from pipeline.report.thresholds import values_of_rules
 from pipeline.report.tokens import tokens_of_sources
 from pipeline.results.clusters import largest_clusters
+from pipeline.results.estimates import STEP, Estimate, shown_name, shown_value
 from pipeline.results.faults import FaultRow
 from pipeline.results.rows import read_rows
 from pipeline.results.run_summary import (
+    RunSummary,
+    came_to,
     empty_parts,
     limited,
     notes_of,
@@ -97,6 +102,7 @@ def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
         tables=_tables(ask, recipe),
         lengths=_lengths(ask),
         scores=_scores(ask),
+        signals=publisher_signals(ask, out),
         clusters=_clusters(
             out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts if _is_whole(row)}
         ),
@@ -134,6 +140,7 @@ def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
         purges=tuple(purges),
         speeds=speeds_of(funnels[0], summary) if funnels else (),
         phases=tuple((phase.name, phase.seconds, phase.note) for phase in summary.phases),
+        predicted=tuple(_predicted(summary)),
         capped_buckets=summary.dedup.get("capped_buckets", 0),
         unlike_pages=tuple(unlike_warnings(summary.unlike_pages)),
         num_without_page=summary.num_without_page or 0,
@@ -141,6 +148,29 @@ def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
         limited=tuple(limited(summary.identity)),
         recipe=out.read("recipe.toml").decode(),
     )
+
+
+def _predicted(summary: RunSummary) -> Iterator[PredictedRow]:
+    """What `sluice plan` predicted, beside what came."""
+    if summary.prediction is None:
+        return
+    real, estimates = came_to(summary), dict(summary.prediction.estimates)
+    # What a run counts together.
+    read, write = (estimates.pop(f"{STEP}{name}", None) for name in ("read", "write"))
+    if read is not None and write is not None:
+        both = [getattr(read, name) + getattr(write, name) for name in ("value", "low", "high")]
+        estimates[f"{STEP}read, write"] = Estimate(value=both[0], low=both[1], high=both[2])
+    for name, found in estimates.items():
+        came = real.get(name)
+        value, low, high = (shown_value(name, each) for each in (found.value, found.low, found.high))
+        yield PredictedRow(
+            name=shown_name(name),
+            value=value,
+            low=low,
+            high=high,
+            real="" if came is None else shown_value(name, came),
+            is_outside=came is not None and not found.low <= came <= found.high,
+        )
 
 
 def _tables(ask: Ask, recipe: PipelineRecipe) -> str:

@@ -223,6 +223,19 @@ class StepSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedRow:
+    """A figure that was predicted, the bounds of its interval, and what the run came to (empty where that is not
+    counted), with units; `is_outside` the interval."""
+
+    name: str
+    value: str
+    low: str
+    high: str
+    real: str
+    is_outside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RaisedRow:
     """What was raised at one line of the code, on how many records, the first of them, and its traceback."""
 
@@ -232,6 +245,30 @@ class RaisedRow:
     num: int
     first: str
     traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalRow:
+    """Kept documents of a host that one kind of publishers' signals denies."""
+
+    host: str
+    kind: str
+    num_documents: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherSignals:
+    """What the signals of kept documents come to for training: documents by outcome, signals by kind and those that
+    could not be parsed, the hosts that deny the most tokens, and licences with their documents and hosts."""
+
+    num_denied: int
+    num_allowed: int
+    num_unknown: int
+    num_malformed: int
+    kinds: tuple[tuple[str, int], ...]
+    hosts: tuple[SignalRow, ...]
+    licenses: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +293,7 @@ class ReportData:
     tables: str
     lengths: tuple[Bar, ...]
     scores: tuple[Bar, ...]
+    signals: PublisherSignals | None
     clusters: tuple[ShownCluster, ...]
     edits: tuple[Bar, ...]
     other_edits: tuple[Bar, ...]
@@ -273,6 +311,7 @@ class ReportData:
     purges: tuple[tuple[str, str, str, str, int, int], ...]
     speeds: tuple[StepSpeed, ...]
     phases: tuple[tuple[str, float, str], ...]
+    predicted: tuple[PredictedRow, ...]
     capped_buckets: int
     unlike_pages: tuple[str, ...]
     num_without_page: int

@@ -38,6 +38,7 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "sample": ("sample", {"--json", "--every"}),
     "compare_runs": ("certify", {"--json", "--purge", "--to", "--check"}),
     "commit": ("commit", {"--json"}),
+    "rights": ("rights", {"--json", "--forget"}),
     "record": ("record", {"--json", "--sql", "--statements-template"}),
     "prove": ("prove", {"--json"}),
     "evaluate": ("eval", {"--json", "--no-scan", "--to"}),

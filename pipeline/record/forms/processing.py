@@ -3,27 +3,11 @@ which runs have read it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from pipeline.record.forms.form import FormFacts, listed
+from stages.steps.catalogue import CATALOGUE
 
-PURPOSES: Final[Mapping[str, str]] = {
-    "url": "addresses on block lists, and records that are too long",
-    "prefilter": "pages in other languages, told by their markup",
-    "parse": "take the main text out of a page; pages without one",
-    "language": "texts in languages that are not wanted",
-    "quality": "texts that are no running prose, by published rules",
-    "classifier": "texts that a classifier scores below or above a threshold",
-    "decontaminate": "texts of benchmarks",
-    "pii": "personal data and secrets",
-    "identity": "records that are there twice",
-    "dedup.url": "further copies of a page",
-    "dedup.exact": "equal texts",
-    "dedup.near": "nearly equal texts",
-    "purged": "documents that were taken out of an earlier corpus",
-}
-"""What each stage removes or does. A step of the user's own has none."""
 _MOST_LANGUAGES: Final = 30
 
 
@@ -44,8 +28,7 @@ def languages(facts: FormFacts) -> str | None:
 def cleaning(facts: FormFacts) -> str | None:
     """Each step: what came in, what it removed and why; personal data by kind; purges."""
     lines = [
-        f"{row['stage']}: {row['num_rejected']:,} of {row['num_in']:,} documents removed"
-        f" ({PURPOSES.get(row['stage'], 'a step of the user')})"
+        f"{row['stage']}: {row['num_rejected']:,} of {row['num_in']:,} documents removed ({_purpose(row['stage'])})"
         for row in facts.figures.tables["steps"]
     ]
     lines += [
@@ -56,6 +39,10 @@ def cleaning(facts: FormFacts) -> str | None:
         for row in facts.figures.tables["purges"]
     ]
     return listed(lines) if lines else None
+
+
+def _purpose(stage: str) -> str:
+    return CATALOGUE[stage].purpose if stage in CATALOGUE else "a step of the user"
 
 
 def removed(facts: FormFacts) -> str | None:

@@ -229,6 +229,8 @@ def test_deny_rejects_by_its_rule_and_counts(tmp_path: Path, capsys: pytest.Capt
         ("rights.content_usage", "keep", 3), ("rights.content_usage", "reject", 1),
         ("rights.noindex", "keep", 3), ("rights.noindex", "reject", 1),
     ]  # fmt: skip
+    report = out.read("report.html").decode()
+    assert "say nothing on it for 2." in report and "could not be parsed, and count as unknown: 1." in report
     assert main(["trace", out.url, "--url", "https://a.example.org/1", "--json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)["documents"]
     assert ("rights.content_usage", "reject") in {

@@ -213,6 +213,25 @@ def test_a_template_without_answers_leaves_every_question_open(
         assert re.search(rf"\b{re.escape(name)}\b", named), named
 
 
+def test_a_template_names_the_next_step_and_overwrites_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "stated.toml"
+    call = ["record", "--format", "eu-summary", "--statements-template", "--to", str(file)]
+    assert main(call) == 0
+    assert (
+        capsys.readouterr().out
+        == f"Wrote {file}. Next: answer its questions, then pass it with --statements\n"
+    )
+    file.write_text("answered")
+    assert main(call) == 2
+    assert f"--to {file} exists and may have answers" in capsys.readouterr().err
+    assert file.read_text() == "answered"
+    assert main([*call[:-2], "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)
+    assert asked["file"] is None and tomllib.loads(asked["text"])["form"] == "eu-summary"
+
+
 def test_the_bins_and_the_three_percent_are_those_of_the_form(world: World, tmp_path: Path) -> None:
     assert eu_summary.size_bin(10**9 - 1) == "Less than 1 billion tokens"
     assert eu_summary.size_bin(10**9) == eu_summary.size_bin(10**13 - 1) == "1 billion to 10 trillion tokens"
