@@ -107,6 +107,14 @@ def test_an_index_is_a_folder_or_a_pattern_and_its_folders_are_columns(crawl: Sm
         assert places(select_inputs(asked, 0)) == rows_of(crawl, lambda row: row["fetch_status"] == 404)
 
 
+def test_a_file_whose_name_holds_a_wildcard_is_that_file(crawl: SmallCrawl, tmp_path: Path) -> None:
+    folder = tmp_path / "odd [1]" / "crawl=OTHER"
+    write_index(folder, crawl.rows, num_files=1)
+    (path,) = folder.iterdir()
+    found = select_inputs(source(crawl, "crawl = 'OTHER'", index=str(path)), 0)
+    assert places(found) == rows_of(crawl, lambda row: True)
+
+
 def test_a_sample_is_taken_by_a_hash_of_the_seed_and_the_place(crawl: SmallCrawl) -> None:
     def number(row: dict[str, Any], seed: int) -> int:
         told = f"{seed} {row['warc_filename']} {row['warc_record_offset']}"
