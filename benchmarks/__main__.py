@@ -42,6 +42,7 @@ def main() -> int:
             ["recovery"],
             ["model_step"],
             ["small_runs"],
+            ["index"],
             ["forgetting", "--only", "zero 3", "--documents", "2"],
             ["store", "--rows", "1000000"],
             ["page", "--rows", "200000", "--pages", "400"],
