@@ -102,6 +102,7 @@ def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
         keep_text=recipe.run.keep_text,
         keep_facts=keeps_facts(recipe),
         fragments=frozenset(source.name for source in recipe.source if source.fragments),
+        are_cut=recipe.dedup.inside.is_on,
     )
 
 

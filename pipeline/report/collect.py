@@ -8,7 +8,7 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.filesize import decimal
 
@@ -16,6 +16,7 @@ from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
+from lineage.store.column_names import INSIDE
 from lineage.store.queries.sql import Limits, questions, text_literal
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe
@@ -107,7 +108,7 @@ def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
             out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts if _is_whole(row)}
         ),
         edits=_edits(ask, "kind", "stage = 'pii'"),
-        other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
+        other_edits=_edits(ask, _EDIT, "stage <> 'pii'"),
         parts=parts_of(summary),
         cut_columns=cut_columns(ask, out, index, summary),
         empty_parts=(*empty_parts(summary), *unread_sources(summary)),
@@ -310,6 +311,10 @@ def _scores(ask: Ask) -> tuple[Bar, ...]:
         " WHERE language_score IS NOT NULL GROUP BY 1"
     )
     return _bars([(f"{bin_ / _BINS:.2f}–{(bin_ + 1) / _BINS:.2f}", num) for bin_, num in _without_gaps(rows)])
+
+
+_EDIT: Final = f"stage || ': ' || kind || CASE stage WHEN '{INSIDE}' THEN ' (characters)' ELSE '' END"
+"""A kind of edit: of text that was cut for its repetition the characters are counted."""
 
 
 def _edits(ask: Ask, label: str, which: str) -> tuple[Bar, ...]:

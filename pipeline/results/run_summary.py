@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.filesize import decimal
 
 from lineage.index.names import RUN_FILE
-from lineage.json_record import JsonRecord
+from lineage.json_record import JsonRecord, left_out_at
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import DatasetStats
 from pipeline.results.estimates import STEP, Prediction
@@ -62,6 +62,17 @@ class UnreadInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InsideSummary(JsonRecord):
+    """What [dedup.inside] cut: how many documents, cuts and characters, and how many documents kept too little."""
+
+    method: str
+    num_documents: int
+    num_cuts: int
+    num_chars: int
+    num_rejected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(JsonRecord):
     """Counts are those of the whole run. `num_unreadable` counts stretches, and `unread` says about how much was not
     read with them, but for single bad records; `rejected` is by stage and rule; `seconds` are processor seconds by
@@ -72,7 +83,8 @@ class RunSummary(JsonRecord):
     those whose URL names no page; `num_compared` are the documents that came to be compared, `num_without_date` those
     of them without a time of capture; `notes` counts what was read otherwise than it is written
     (`stages.reading.options.Note`), `odd_date` is an example of its odd dates; `bucket_cuts` are where each
-    [[bucket]] cuts, `buckets` the parts of sources, `repeats` how often an epoch reads what; `identity` is what later
+    [[bucket]] cuts, `buckets` the parts of sources, `repeats` how often an epoch reads what, `inside` what was cut
+    out of documents; `identity` is what later
     calls compare (`RunPlan.identity`)."""
 
     name: str
@@ -108,6 +120,7 @@ class RunSummary(JsonRecord):
     bucket_cuts: tuple[BucketCuts, ...] = ()
     buckets: tuple[BucketSize, ...] = ()
     repeats: tuple[RepeatSize, ...] = ()
+    inside: InsideSummary | None = left_out_at(None)  # noqa: RUF009  # as it is for every other type
     identity: Mapping[str, Any] = field(repr=False)  # it names every input file
 
 

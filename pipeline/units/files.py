@@ -54,7 +54,8 @@ class UnitFileOptions:
     """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that count against a text
     by the rules of `tables` and `stages` marked in excerpts, every finding, the columns that it adds to
     the parts and to `documents` (`tables.with_added`), the texts after parse, the facts that a run starts from;
-    the sources in which URLs with other fragments are other pages."""
+    the sources in which URLs with other fragments are other pages. Where texts `are_cut` behind all units, the
+    part is one of the unit's own files."""
 
     dedup: DedupTable
     tables: StepTables
@@ -65,6 +66,7 @@ class UnitFileOptions:
     keep_text: bool
     keep_facts: bool
     fragments: frozenset[str]
+    are_cut: bool = False
 
 
 class UnitWriter:
@@ -85,7 +87,14 @@ class UnitWriter:
         def rows(name: str, schema: Any) -> RowWriter:
             return opened.enter_context(RowWriter(out, name, schema, is_passing=unit.span is not None))
 
-        self._part = rows(unit.part_file, tables.with_added(tables.PART, options.added))
+        schema = tables.with_added(tables.PART, options.added)
+        if options.are_cut and unit.span is None:
+            # Repeats inside texts are known when all are read: they are published without them, part by part.
+            self._part = opened.enter_context(
+                RowWriter(out, f"{folder}/survivors.parquet", schema, is_passing=True)
+            )
+        else:
+            self._part = rows(unit.part_file, schema)
         self._documents = rows(
             f"{folder}/documents.parquet",
             tables.with_added(tables.SCHEMAS["documents"], options.added_to_documents),
