@@ -21,6 +21,12 @@ exit $$(cat $(VENV)/.status)
 endef
 PROJECT := --editable '.[train,mix,dev]'
 READY := $(VENV)/.ready
+# Of a second worktree, with the environment of the first: make docs SHARED=/path/to/.venv. Nothing is installed there.
+ifdef SHARED
+BIN := $(SHARED)/bin
+READY :=
+export PYTHONPATH := $(CURDIR)
+endif
 TYPES := $(wildcard trainer/*/*.pxd)
 COMPILED := $(wildcard stages/*/*.pyx) $(TYPES) $(TYPES:.pxd=.py)
 
@@ -63,7 +69,8 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 docs: $(READY)
-	$(BIN)/sluice recipe keys --markdown > docs/recipe.md
+	@# A page that cannot be made leaves the old one.
+	page=$$($(BIN)/sluice recipe keys --markdown) && printf '%s\n' "$$page" > docs/recipe.md
 	$(BIN)/python -m pipeline.recipe_help.rules docs/rules.md
 	$(BIN)/python -m pipeline.recipe_help.published docs/recipes.md
 	$(BIN)/python -m pipeline.recipe_help.families docs/families.md

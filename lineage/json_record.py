@@ -59,6 +59,8 @@ def _from_plain(shape: Any, plain: Any) -> Any:
     if get_origin(shape) is tuple:
         (each, _) = get_args(shape)
         return tuple(_from_plain(each, one) for one in plain)
+    if get_origin(shape) is Mapping:
+        return {key: _from_plain(get_args(shape)[1], one) for key, one in plain.items()}
     if isinstance(shape, type) and issubclass(shape, tuple):
         return shape(*plain)
     is_optional = get_origin(shape) in (Union, UnionType)

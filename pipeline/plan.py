@@ -136,12 +136,7 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is
     missing, and inputs that no reader is for or that lack a field."""
     revisions = Revisions(_recorded_revisions(recipe))
-    inputs = [_inputs_of(source, recipe.run.seed, revisions) for source in recipe.source]
-    for source, of_source in zip(recipe.source, inputs, strict=True):
-        if source.indexes:
-            continue
-        check_kinds(of_source, source, recipe.limits)
-        check_fields(of_records(of_source, source), source, recipe.limits)
+    inputs = readable_inputs(recipe, revisions)
     by_label = {_label(found): found for of_source in inputs for found in of_source}
     remote = {
         label: found for label, found in by_label.items() if is_remote(found.url) and found.records is None
@@ -155,6 +150,18 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
         bundled(of_source, source.format) for source, of_source in zip(recipe.source, inputs, strict=True)
     ]
     return make_plan(recipe, bundles, probes, revisions=revisions.commits)
+
+
+def readable_inputs(recipe: PipelineRecipe, revisions: Revisions) -> list[list[Input]]:
+    """The input files of each source. RecipeError names what is missing, and inputs that no reader is for or that
+    lack a field."""
+    inputs = [_inputs_of(source, recipe.run.seed, revisions) for source in recipe.source]
+    for source, of_source in zip(recipe.source, inputs, strict=True):
+        if source.indexes:
+            continue
+        check_kinds(of_source, source, recipe.limits)
+        check_fields(of_records(of_source, source), source, recipe.limits)
+    return inputs
 
 
 def _inputs_of(source: SourceTable, seed: int, revisions: Revisions) -> list[Input]:

@@ -2,7 +2,8 @@
 
     1. plan       list the inputs; refuse an output folder that holds another run
     2. read       each input file, large ones in spans: records → documents → the source's steps → clean texts and facts
-    3. compare    identity, URL, exact and near duplicates over the whole corpus → verdicts
+    3. compare    identity, URL, exact and near duplicates over the whole corpus → verdicts; with [dedup.inside]
+                  what is repeated inside documents is cut, and only then are clean texts published
     4. tokenize   what is kept, file by file, in the order of a keyed hash
     5. shard      part sources by language, [[bucket]] and [repeat]; cut each group of files, or part of one, into
                   shards and write them; with tokenize.off there is neither 4 nor 5
@@ -29,6 +30,7 @@ from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.dedup.corpus import deduplicate
 from pipeline.dedup.dates import check_dates
+from pipeline.dedup.inside.process import cut_inside
 from pipeline.job_facts import run_facts, written_output
 from pipeline.model_steps.actors import check_can_work, models_of, plan_actors
 from pipeline.model_steps.phase import read_inputs
@@ -36,6 +38,7 @@ from pipeline.phases.buckets import PartedGroups, part_groups
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import RunState, run_phase
+from pipeline.phases.predicted import prediction_of
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.publish import output_index, publish_output, publish_parsed_texts, summarise
 from pipeline.phases.read import ReadJob, read_job
@@ -59,7 +62,7 @@ from pipeline.refilter.earlier import (
 from pipeline.refilter.unit import refilter_phase
 from pipeline.report.render import render_output
 from pipeline.results.dedup_result import DedupResult
-from pipeline.results.run_summary import RunSummary, read_summary
+from pipeline.results.run_summary import InsideSummary, RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
 from pipeline.same_run import check_same_run
 from pipeline.terminal import counted
@@ -94,7 +97,8 @@ def run(
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         with job_events(run_facts(plan)) as facts:
-            summary = phases(RunState(plan=plan, reporter=reporter, held=held), job, run_input)
+            state = RunState(plan=plan, reporter=reporter, held=held, prediction=prediction_of(plan))
+            summary = phases(state, job, run_input)
             facts.outputs = [written_output(plan, summary)]
     return summary
 
@@ -112,6 +116,9 @@ def phases(state: RunState, job: ReadJob, run_input: RunInput) -> RunSummary:
             check_resources(TaskResources.of(recipe.ray, kind))
         read_results = read(state, job, run_input)
         compared = compare(state, read_results)
+        inside: InsideSummary | None = None
+        if recipe.dedup.inside.is_on:
+            read_results, compared, inside = cut_inside(state, read_results, compared)
         groups = make_groups(plan, compared)
         parted, shards = PartedGroups(whole=groups, groups=groups), list[Shard]()
         if not recipe.tokenize.off:
@@ -122,7 +129,7 @@ def phases(state: RunState, job: ReadJob, run_input: RunInput) -> RunSummary:
         # The last that can refuse the run: index.json is not there yet.
         run_input.check_and_record(state)
     index = output_index(tokenizer, shards, plan.units, read_results, joined)
-    return publish(state, index, read_results, joined, compared, parted=parted)
+    return publish(state, index, read_results, joined, compared, parted=parted, inside=inside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,10 +249,13 @@ def publish(
     compared: DedupResult,
     *,
     parted: PartedGroups,
+    inside: InsideSummary | None,
 ) -> RunSummary:
     """7. What the run came to."""
     summary = summarise(state, index, read_results, joined, compared)
-    summary = replace(summary, bucket_cuts=parted.cuts, buckets=parted.sizes, repeats=parted.repeats)
+    summary = replace(
+        summary, bucket_cuts=parted.cuts, buckets=parted.sizes, repeats=parted.repeats, inside=inside
+    )
     state.held.check()
     if keeps_facts(state.recipe):
         publish_parsed_texts(state.plan, read_results)

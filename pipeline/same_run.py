@@ -19,6 +19,7 @@ from lineage.store.checksum_update import WORK
 from pipeline.plan import GAVE_UP, PLAN, REVISIONS, UNIT_MARKER, RunPlan, shaping_keys
 from pipeline.recipe.load import differing_keys
 from pipeline.recipe.tables import PipelineRecipe, tables_of
+from pipeline.results.estimates import PREDICTION_FILE
 from pipeline.results.run_summary import read_summary
 from pipeline.terminal import counted
 from stages.steps.catalogue import CATALOGUE
@@ -91,7 +92,7 @@ def check_same_run(
             raise RecipeError(_refusal(plan, "a run whose index is lost", found))
         out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
         return False
-    strangers = [name for name in out.names() if name != LEASE_FILE]
+    strangers = [name for name in out.names() if name not in (LEASE_FILE, PREDICTION_FILE)]
     if strangers:
         raise RecipeError(
             f"run.output = {out.url!r} is not empty (it holds {strangers[0]!r}) and holds no run:"

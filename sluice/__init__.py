@@ -60,14 +60,13 @@ if TYPE_CHECKING:
         train,
     )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
-    from trainer.attempts import FencedOutError
+    from trainer.attempts import FencedOutError, TrainingStoppedError
     from trainer.checkpoint.store import CheckpointError
     from trainer.evaluation.result import EvaluationResult
     from trainer.evidence.certificate_file import CertificateError
     from trainer.evidence.commitment.commit import Commitment
     from trainer.evidence.compare import CheckpointComparison
     from trainer.options import TrainRecipe
-    from trainer.recovery.repeats import TrainingStoppedError
     from trainer.run.preflight import MissingShardError
 
 __all__ = [
@@ -194,7 +193,7 @@ _PLACES = {
     "TooManyBadRecordsError": "pipeline.units.bad_records",
     "TrainRecipe": "trainer.options",
     "TrainedRun": "sluice.training",
-    "TrainingStoppedError": "trainer.recovery.repeats",
+    "TrainingStoppedError": "trainer.attempts",
     "TuneResult": "pipeline.inspect.tune",
     "UnknownError": "lineage.trace.tracer",
     "VerifiedOutput": "pipeline.inspect.verification",

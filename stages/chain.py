@@ -110,7 +110,7 @@ class Chain:
         parsed: Callable[[Document], None] | None = None,
         stop: int | None = None,
     ) -> Iterator[Outcome]:
-        """What calling the chain gives for each document, in order; the time that each step took is added to
+        """What calling the chain gives for each document, in order; the processor time that each step took is added to
         `seconds[stage]`. `payload` is empty in what comes out, unless a function of the user's stands after
         parse. `parsed` sees each document that parse let pass, in order, before the steps after it. With
         `stop`, a position after parse, only the steps before it are run.
@@ -166,13 +166,13 @@ class Chain:
         for plain, step in zip(self._plain_steps[part], self.steps[part], strict=True):
             if not live:
                 break
-            begun = time.perf_counter()
+            begun = time.process_time()
             if isinstance(plain, _LooksAhead):
                 ahead = plain.look_ahead(document for _, document in live)
                 live = [(i, document) for (i, _), document in zip(live, ahead, strict=True)]
             for i, document in live:
                 outcomes[i] = attempt(step, document)
-            seconds[step.stage] = seconds.get(step.stage, 0.0) + time.perf_counter() - begun
+            seconds[step.stage] = seconds.get(step.stage, 0.0) + time.process_time() - begun
             live = [(i, kept) for i, _ in live if isinstance(kept := outcomes[i], Document)]
         return outcomes
 

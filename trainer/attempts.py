@@ -28,6 +28,10 @@ class FencedOutError(RuntimeError):
     """A later attempt of the run has begun: this one must end without publishing."""
 
 
+class TrainingStoppedError(RuntimeError):
+    """The run ended itself for a reason that trying again does not mend; the message says what to do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedCheckpoint:
     """A checkpoint that an attempt would have begun from, and what is wrong with it."""

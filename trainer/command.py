@@ -19,7 +19,7 @@ from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.errors import what_to_do
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
-from trainer.attempts import FencedOutError
+from trainer.attempts import FencedOutError, TrainingStoppedError
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import CheckpointError
 from trainer.evidence.certificate import certify_replay
@@ -32,7 +32,6 @@ from trainer.processes.last_words import print_last
 from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
 from trainer.recovery.call import Replay, prepare_replay
 from trainer.recovery.options import ReplayOptions, add_replay, read_replay
-from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.parts import LaunchContext
 from trainer.run.preflight import check_run
 from trainer.run.result import TrainingResult

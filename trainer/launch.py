@@ -31,23 +31,18 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
-from trainer.attempts import FencedOutError, failures, record_failure
+from trainer.attempts import FencedOutError, TrainingStoppedError, failures, record_failure
 from trainer.checkpoint.store import newest_step
-from trainer.data.corpus import open_corpus
-from trainer.data.recipe_order import make_order
 from trainer.evidence.observed import ObserveRequest, ReplayResult
 from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
 from trainer.in_place.survivor import ParticipantJob, participate
-from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
-from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
 from trainer.processes.heard import by_first_rank, of_every_rank
 from trainer.processes.participant import Rendezvous
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stopped_by_signals
 from trainer.provenance.setup import Hardware
-from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.hardware import hardware_of
 from trainer.run.observe import observe
 from trainer.run.parts import LaunchContext
@@ -82,7 +77,7 @@ def train_on_ray(
     shows_progress: bool = True,
 ) -> TrainingResult:
     """Train on the Ray that this process is connected to, until the run is done, SIGTERM or SIGINT comes, or
-    trying again does not help. Call `check_training` first: a wrong recipe is found there before any worker
+    trying again does not help. Call `preflight.check_training` first: a wrong recipe is found there before any worker
     is started.
 
     `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for. With
@@ -328,15 +323,6 @@ def _selectors(label: str, workers: Workers) -> list[dict[str, str]] | None:
         if node["Alive"]
     ]
     return label_selectors(workers, nodes, label)
-
-
-def check_training(recipe: TrainRecipe) -> None:
-    """RecipeError now for what every worker would find out later: `preflight.check_recipe` finds the rest,
-    sooner."""
-    corpus = open_corpus(recipe.train.outs)
-    make_order(recipe, corpus)
-    config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
-    check_layout(recipe.train, config)
 
 
 def _run_config(launch: str, output: Folder, folder: str, *, max_failures: int) -> RunConfig:

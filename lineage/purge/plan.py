@@ -20,7 +20,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import state
 from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import PROMOTES, read_purged
-from lineage.store.rows import DocumentRow, shard_source
+from lineage.store.rows import CutRow, DocumentRow, shard_source
 from lineage.trace.earlier import NotOpenedError
 from lineage.trace.nearest import nearest
 
@@ -98,7 +98,9 @@ class PurgePlan:
 
     `returned` are documents of earlier purges whose text is there again: they are among `rows`, named or not.
     `parsed_texts` are all texts kept after parse, where the match takes these away. `num_without_page`: of
-    the output's documents those that no host or domain can name, where the match does so; else None."""
+    the output's documents those that no host or domain can name, where the match does so; else None.
+    `num_relying` documents had text cut that stays in one of these (dedup.inside): it goes with them, and does
+    not come back. Of `num_staying` of these, text was cut that stays in a document that is not purged."""
 
     match: PurgeMatch
     rows: tuple[PlannedRow, ...]
@@ -107,6 +109,8 @@ class PurgePlan:
     returned: tuple[bytes, ...] = ()
     parsed_texts: ParsedTexts | None = None
     num_without_page: int | None = None
+    num_relying: int = 0
+    num_staying: int = 0
 
     @property
     def num_documents(self) -> int:
@@ -189,6 +193,8 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
         elsewhere=tuple(planner.elsewhere[doc_id] for doc_id in sorted(planner.elsewhere)),
         returned=tuple(sorted(returned)),
         num_without_page=planner.lookup.num_without_page() if match.kind in ("host", "domain") else None,
+        num_relying=planner.lookup.num_relying_on([row.doc_id for row in rows]),
+        num_staying=planner.num_staying([row.doc_id for row in rows]),
     )
 
 
@@ -259,6 +265,11 @@ class _Planner:
             return ""
         what = "1 document is" if num == 1 else f"{num:,} documents are"
         return f"; {what} of other hosts of its domain: --domain {domain} takes them all"
+
+    def num_staying(self, doc_ids: Sequence[bytes]) -> int:
+        """Of how many of these documents text stays in others, where it was found again and cut here."""
+        cuts = (row for row in self.lookup.edits(doc_ids) if isinstance(row, CutRow))
+        return len({row.doc_id for row in cuts if row.twin is not None and row.twin not in doc_ids})
 
     def copies(self, targets: Sequence[DocumentRow]) -> Iterable[tuple[bytes, Role]]:
         """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its

@@ -24,8 +24,21 @@ RIGHTS: Final = (SIGNALS, TRAINING_USE, TRAINING_USE_BY)
 """Columns of `documents` alone, and not of the parts."""
 
 
+INSIDE: Final = "dedup.inside"
+"""The stage that cuts repeats out of documents: it comes after all others, and is on where [dedup.inside] names a
+method."""
+TWIN: Final = ("start", "twin", "twin_start")
+"""The columns of `edits` where a recipe has repeats cut out of documents: where the text was, the document in which it
+stays, and where there; places are characters of the texts as they are published."""
+
+
 def added_columns(columns: Iterable[str]) -> list[str]:
-    """The columns among these that a recipe adds: scores, labels, licences, facts of an index, signals of
-    publishers."""
+    """The columns among these that a recipe adds to `documents`: scores, labels, licences, facts of an index,
+    signals of publishers."""
     named = (LICENSE, *INDEXED, *RIGHTS)
     return [column for column in columns if column.startswith((SCORE, LABEL)) or column in named]
+
+
+def added_to_edits(columns: Iterable[str]) -> list[str]:
+    """The columns among these that a recipe adds to `edits`."""
+    return [column for column in columns if column in TWIN]

@@ -142,16 +142,23 @@ def commit_tables(
     files: Mapping[str, Sequence[TableFile]],
     only: Collection[str] = (),
     added: Sequence[str] = (),
+    *,
+    has_cuts: bool = False,
 ) -> None:
     """Make the written files the tables of the run at `out`, every table in one commit, tables without files
-    too. With `only`, no other tables. `added` are the columns that `documents` has besides.
+    too. With `only`, no other tables. `added` are the columns that `documents` has besides; `has_cuts`:
+    whether `edits` is tables.CUTS.
 
     Calling it again, after a kill or at once from two processes, changes nothing; StoreError if a table is
     there already with other files."""
-    from lineage.store.tables import SCHEMAS, WRITTEN_ONCE, with_added
+    from lineage.store.tables import CUTS, SCHEMAS, WRITTEN_ONCE, with_added
 
     out.sync()  # the files are on the disk before a commit names them
-    for name, schema in {**SCHEMAS, "documents": with_added(SCHEMAS["documents"], added)}.items():
+    own = {
+        "documents": with_added(SCHEMAS["documents"], added),
+        "edits": CUTS if has_cuts else SCHEMAS["edits"],
+    }
+    for name, schema in {**SCHEMAS, **own}.items():
         if only and name not in only:
             continue
         given = files.get(name, ()) if name in WRITTEN_ONCE else ()

@@ -25,6 +25,7 @@ from lineage.index.source_keys import sources_with_fragments
 from lineage.pages import normalise_url, url_key, with_parents
 from lineage.storage.folder import Folder
 from lineage.store.checked import Bound, DataFiles, Needs, may_hold
+from lineage.store.column_names import added_to_edits
 from lineage.store.delta import (
     ADVICE,
     FIRST_VERSION,
@@ -36,6 +37,7 @@ from lineage.store.delta import (
     plain_reason,
 )
 from lineage.store.rows import (
+    CutRow,
     DocumentRow,
     EditRow,
     FindingRow,
@@ -259,7 +261,17 @@ class Lookup:
 
     def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
         """What was changed in the texts of these documents."""
-        return self._of_documents("edits", EditRow, doc_ids)
+        return self._of_documents("edits", CutRow if self._has_cuts() else EditRow, doc_ids)
+
+    def _has_cuts(self) -> bool:
+        return bool(added_to_edits(field.name for field in self._open("edits").table.schema().fields))
+
+    def num_relying_on(self, doc_ids: Sequence[bytes]) -> int:
+        """How many documents had text cut that stays in one of these. Reads the whole table, where it has cuts."""
+        if not doc_ids or not self._has_cuts():
+            return 0
+        twins = ", ".join(f"X'{doc_id.hex()}'" for doc_id in sorted(set(doc_ids)))
+        return len({row.doc_id for row in self._rows("edits", CutRow, f"twin IN ({twins})")} - set(doc_ids))
 
     def findings(self, doc_ids: Sequence[bytes]) -> list[FindingRow]:
         """Every rule that was evaluated on these documents, where the run kept the whole ledger."""

@@ -136,6 +136,15 @@ class EditRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CutRow(EditRow):
+    """A row of `edits` where repeats were cut out of documents (`column_names.TWIN`)."""
+
+    start: int | None
+    twin: bytes | None
+    twin_start: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
     """A row of `findings`: a rule that was evaluated, where the recipe says ledger = "all". `matched`: as in
     `documents`."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_args, get_type_hints
 import pyarrow as pa
 
 from lineage.store import rows
-from lineage.store.column_names import SCORE
+from lineage.store.column_names import SCORE, TWIN
 
 _INT, _TEXT, _REAL, _HASH = pa.int64(), pa.string(), pa.float64(), pa.binary()
 _ARROW: Final = {int: _INT, str: _TEXT, float: _REAL, bytes: _HASH}
@@ -133,6 +133,15 @@ WRITTEN_ONCE: Final = tuple(name for name, table in TABLES.items() if table.kind
 
 APPENDED: Final = tuple(name for name, table in TABLES.items() if table.kind == "appended")
 """The tables that later facts are appended to."""
+
+CUTS: Final = pa.schema([*SCHEMAS["edits"], *zip(TWIN, (_INT, _HASH, _INT), strict=True)])
+"""`edits` where a recipe has repeats cut out of documents ([dedup.inside]): each cut is a row, whose `count` is its
+characters. `twin` is null for what stood between two cuts and went with them, as it is for every other edit."""
+
+SHORTENED: Final = pa.schema(
+    [("part_row", _INT), ("num_chars", _INT), ("clean_hash", _HASH), ("signature", _HASH)]
+)
+"""Unit file: what is known of the texts out of which repeats were cut, in order of part_row."""
 
 KEYS: Final = pa.schema([
     ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("offset", _INT), ("part_row", _INT),

@@ -28,9 +28,9 @@ from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.pages import url_key
 from lineage.storage.folder import Folder
 from lineage.store.checked import GROUP_ROWS, Bound, CheckedRowGroup, Sums, digest_of, encode_sums, side_name
-from lineage.store.column_names import added_columns
+from lineage.store.column_names import added_columns, added_to_edits
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DICTIONARY, SCHEMAS, TABLES, WRITTEN_ONCE, conform, with_added
+from lineage.store.tables import CUTS, DICTIONARY, SCHEMAS, TABLES, WRITTEN_ONCE, conform, with_added
 
 FOLDER: Final = "lineage"
 """Where the store lies in a run's output."""
@@ -204,7 +204,7 @@ def table_buckets(num_rows: Mapping[str, int]) -> dict[str, int]:
 def add_rows(shuffle: Shuffle, name: str, rows: pa.Table, bucket: int | None = None) -> None:
     """Rows of table `name`, for the bucket of their `k` or for this one (`placements`: see
     `placement_buckets`)."""
-    shuffle.add(name, conform(rows, SCHEMAS[name]), bucket)
+    shuffle.add(name, conform(rows, schema_of(name, rows)), bucket)
 
 
 def add_documents(shuffle: Shuffle, rows: pa.Table) -> None:
@@ -225,7 +225,9 @@ def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
 
 
 def schema_of(name: str, rows: pa.Table) -> pa.Schema:
-    """The schema of table `name`, which these rows are for: `documents` has what they have besides."""
+    """The schema of table `name`, which these rows are for: `documents` and `edits` have what they have besides."""
+    if name == "edits":
+        return CUTS if added_to_edits(rows.column_names) else SCHEMAS[name]
     return with_added(SCHEMAS[name], added_columns(rows.column_names))
 
 

@@ -18,6 +18,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
 from lineage.store.rows import (
+    CutRow,
     DocumentRow,
     EditRow,
     FindingRow,
@@ -394,13 +395,21 @@ class Tracer:
         )
 
 
+def _where(edit: EditRow) -> str | None:
+    """Where text that was cut stays: the document, and the first of its characters there."""
+    if not isinstance(edit, CutRow) or edit.twin is None:
+        return None
+    return f"{edit.twin.hex()}:{edit.twin_start}"
+
+
 def stage_decisions(
     row: DocumentRow, passed: Sequence[str], edits: Sequence[EditRow], findings: Sequence[FindingRow]
 ) -> tuple[StageDecision, ...]:
     """Every stage that a document passed, in order, then the one that decided.
 
     A stage that changed the text has the verdict "edit", once for each kind (the rule) with its count (the
-    value). Findings of the whole ledger stand with their stage."""
+    value), and for a repeat the document in which it stays (`matched`). Findings of the whole ledger stand with
+    their stage."""
     decisions: list[StageDecision] = []
     deciding = row.stage if row.status != "kept" else None
     for stage in (*passed, *([deciding] if deciding is not None else [])):
@@ -417,7 +426,7 @@ def stage_decisions(
             if f.stage == stage and not (stage == deciding and f.rule == row.rule)
         )
         changed = [
-            StageDecision(stage=stage, rule=e.kind, value=e.count, verdict="edit")
+            StageDecision(stage=stage, rule=e.kind, value=e.count, verdict="edit", matched=_where(e))
             for e in edits
             if e.stage == stage
         ]

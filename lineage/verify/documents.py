@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lineage.ids import sort_keys, text_hash
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
-from lineage.store.column_names import added_columns
+from lineage.store.column_names import INSIDE, added_columns
 from lineage.store.delta import open_table
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.rows import shard_source
@@ -322,7 +322,7 @@ class _Bucket:
                 yield Problem(
                     "edits.document", "lineage/edits", f"edits of {doc_id.hex()}, which is not kept"
                 )
-            if number > 1:
+            if number > 1 and stage != INSIDE:  # each cut is a row
                 yield Problem(
                     "edits.repeated", "lineage/edits", f"{number} rows for {doc_id.hex()}, {stage}, {kind}"
                 )

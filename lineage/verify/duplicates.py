@@ -20,13 +20,14 @@ from lineage.index.output_index import Index
 from lineage.index.source_keys import sources_with_fragments
 from lineage.pages import compared_key
 from lineage.storage.folder import Folder
+from lineage.store.column_names import INSIDE
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import SCHEMAS
 from lineage.trace.earlier import NotOpenedError
 from lineage.verify.documents import DUPLICATES
 from lineage.verify.problems import Problem, VerifyHooks, guarded
-from lineage.verify.rows import CheckedDocument, Duplicate, PairRequest, PairSide, rows_of
+from lineage.verify.rows import CheckedDocument, Duplicate, EditCount, PairRequest, PairSide, rows_of
 
 _REQUESTS: Final = pa.schema([
     ("k", pa.int64()), ("part", pa.int64()), ("part_row", pa.int64()), ("doc_id", pa.binary()), ("other", pa.binary()),
@@ -50,7 +51,10 @@ def check_edges(
     ordinals = {(entry.source, entry.part): ordinal for ordinal, entry in enumerate(index.documents)}
     for bucket in range(shuffle.num_buckets("documents")):
         documents = rows_of(shuffle.read("documents", bucket, SCHEMAS["documents"]), CheckedDocument)
-        kept = {row.doc_id: row for row in documents if row.status == "kept"}
+        # What keeps too little behind all comparing was kept by it.
+        kept = {row.doc_id: row for row in documents if row.status == "kept" or row.stage == INSIDE}
+        edits = rows_of(shuffle.read("edits", bucket, SCHEMAS["edits"]), EditCount)
+        cut = {edit.doc_id for edit in edits if edit.stage == INSIDE}
         requests = []
         for row in rows_of(shuffle.read("duplicates", bucket, DUPLICATES), Duplicate):
             other = kept.get(row.duplicate_of)
@@ -63,8 +67,11 @@ def check_edges(
                 if not is_known:
                     yield _edge(row.doc_id, row.stage, f"{row.duplicate_of.hex()} is not kept")
                 continue
-            yield from _check_edge(row, other, apart, decided_by_bands=hooks.share_band is not None)
-            if row.stage == "dedup.near" and not purged.doc_ids & {row.doc_id, other.doc_id}:
+            is_cut = other.doc_id in cut  # what is left of the text is not what was compared
+            yield from _check_edge(
+                row, other, apart, decided_by_bands=hooks.share_band is not None, is_cut=is_cut
+            )
+            if row.stage == "dedup.near" and not is_cut and not purged.doc_ids & {row.doc_id, other.doc_id}:
                 for source, part, part_row in (
                     (row.source, row.part, row.part_row),
                     (other.source, other.part, other.part_row),
@@ -84,7 +91,12 @@ def _edge(doc_id: bytes, stage: str, message: str) -> Problem:
 
 
 def _check_edge(
-    row: Duplicate, other: CheckedDocument, apart: Collection[str], *, decided_by_bands: bool
+    row: Duplicate,
+    other: CheckedDocument,
+    apart: Collection[str],
+    *,
+    decided_by_bands: bool,
+    is_cut: bool,
 ) -> Iterator[Problem]:
     if row.cluster_id != other.cluster_id:
         message = f"its cluster_id is not that of {other.doc_id.hex()}, which it repeats"
@@ -94,7 +106,7 @@ def _check_edge(
         if keys[0] is None or keys[0] != keys[1]:
             yield _edge(row.doc_id, row.stage, f"its URL is not that of {other.doc_id.hex()}")
     elif row.stage == "dedup.exact":
-        if row.clean_hash != other.clean_hash or row.similarity != 1.0:
+        if (row.clean_hash != other.clean_hash and not is_cut) or row.similarity != 1.0:
             yield _edge(row.doc_id, row.stage, f"its text is not that of {other.doc_id.hex()}")
     elif row.similarity is None or (row.threshold is None) != decided_by_bands:
         yield _edge(

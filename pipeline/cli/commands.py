@@ -104,8 +104,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "continue a prompt with a checkpoint, or a folder of safetensors",
     ),
     "plan": (
-        "pipeline.cli.training.plan",
-        "estimate memory, communication, MFU and cost of a training recipe",
+        "pipeline.cli.plan",
+        "estimate what a data or training recipe costs: time, memory, money, with intervals",
     ),
     "mix": ("pipeline.cli.training.mix", "find mixing weights by ablation"),
     "submit": ("pipeline.cli.submit", "run a command as a Ray job on a cluster"),

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from pipeline.recipe_help.keys import Kind
 
 SHELLS: Final = ("bash", "zsh")
-_TRAINING: Final = ("train", "plan", "mix")
-"""Commands whose recipe is one of a training; that of the others is a data recipe."""
+_TRAINING: Final = ("train", "mix")
+_EITHER: Final = ("recipe", "plan")
+"""Commands whose recipe is one of a training, or of either kind; that of the others is a data recipe."""
 _RECIPES: Final = ("RECIPE", "A", "B")
 _FOLDERS: Final = ("OUT", "DIR", "OUT|RUN_OUTPUT")
 _FILES: Final = ("FILE", "FILE.jsonl", "HTML", "SCAN.json", "W.csv", "L.csv", "W2.csv", "L2.csv")
@@ -96,7 +97,7 @@ def _configure(parser: argparse.ArgumentParser, name: str) -> None:
     """Give a parser the arguments of the command `name`, with what completes each."""
     importlib.import_module(COMMANDS[name][0]).configure(parser)
     kinds: tuple[Kind, ...] = (
-        ("train",) if name in _TRAINING else ("data", "train") if name == "recipe" else ("data",)
+        ("train",) if name in _TRAINING else ("data", "train") if name in _EITHER else ("data",)
     )
     for action in _actions(parser):
         if completer := _completer(action, kinds):

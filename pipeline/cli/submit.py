@@ -14,6 +14,9 @@ or ~/.ray/auth_token.
 
 The same submission attaches to the same job. After a failure or a stop it starts a new job that continues.
 After success, run, train and mix only show the old job; scan, purge, report, verify and export run again.
+Before it submits a data run it reads a sample of the inputs here and prints what the run will cost
+(sluice plan; --no-price leaves it out).
+
 Ctrl-C detaches and leaves the job running. The exit code is that of the command.
 
 Options of submit may come anywhere before `--`; arguments after `--` belong to the command:
@@ -26,14 +29,17 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from lineage.recipe import RecipeError
+from lineage.secrets import redacted
 from pipeline.cli.arguments import check_address
 from pipeline.cli.printing import print_json
+from pipeline.results.estimates import shown_line
 
 if TYPE_CHECKING:
     from pipeline.cluster.job_client import ClusterJob, JobClient
@@ -60,6 +66,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document on stdout; the log goes to stderr"
+    )
+    parser.add_argument(
+        "--no-price",
+        action="store_true",
+        help="of a data run: do not read a sample and print the price first",
     )
 
 
@@ -105,7 +116,13 @@ def run(options: argparse.Namespace) -> int:
     command = split_command(options)
     submission = make_submission(command, parse_command, ship_project=options.project == "ship")
     client = connect(options.address)
-    job, was_there = start(client, submission, object_store_settings(), again=options.again)
+    job, was_there = start(
+        client,
+        submission,
+        object_store_settings(),
+        again=options.again,
+        before=lambda: _print_price(options, command),
+    )
     _say(_greeting(job, was_there))
     if options.detach and not job.ended:
         _say(f"Attach by the same call without --detach; or look:\n{next_calls(options.address, job.id)}")
@@ -120,6 +137,33 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({**asdict(job), "attached": was_there})
     return 0 if options.detach and not job.ended else job.code
+
+
+def _print_price(options: argparse.Namespace, command: Sequence[str]) -> None:
+    """Say what a data run will cost, by a sample of its inputs, and keep that for its report. Where that fails, the
+    job is submitted all the same."""
+    from pipeline.cli.commands import parse_command
+    from pipeline.phases.predicted import keep
+    from pipeline.pricing.price import Prices, price, usual_cores
+    from pipeline.recipe.load import load
+
+    if options.no_price or command[0] != "run":
+        return
+    run_options = parse_command("run", command[1:])
+    if run_options.from_output is not None or run_options.num_documents is not None:
+        return
+    _say("reading a sample of the inputs for the price (--no-price leaves it out)")
+    try:
+        recipe = load(run_options.recipe, run_options.overrides)
+        prediction = price(recipe, Prices(cores=usual_cores(recipe)))
+        keep(recipe, prediction)
+    except (RecipeError, OSError) as error:
+        _say(f"no price: {redacted(str(error))}")
+        return
+    for name in ("documents", "tokens", "processor_hours", "wall_hours", "output", "money"):
+        _say(shown_line(name, prediction.estimates[name]))
+    for note in prediction.notes:
+        _say(note)
 
 
 def next_calls(address: str | None, job_id: str) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,15 +19,14 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lineage.ids import add_digests
-from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
 from pipeline.dedup import graph, near, verdicts
-from pipeline.dedup.exchange import Engine, Exchange, InProcess
+from pipeline.dedup.exchange import Engine, InProcess
 from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_slices, unit_file
+from pipeline.dedup.partitions import PartitionPhases, PublishedPartitions, partition_name, write_partition
 from pipeline.dedup.rows import Context, FileSlice, PartitionResult
 from pipeline.results.dedup_result import DedupCounts, DedupResult, GroupVerdicts
 from stages.dedup.options import DedupTable
@@ -43,7 +41,6 @@ _MEMORY_SHARE: Final = 0.25
 """Of a machine's memory that comparing in one process may take."""
 ROWS_PER_PARTITION: Final = 250_000
 _MAX_PARTITIONS: Final = 8192
-_MARKER: Final = "done.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +87,7 @@ def deduplicate(
     edges = flow.near_edges() if job.table.near else _NOTHING
     labels = flow.components(edges)
     flow.verdicts(repeated, labels, edges)
-    return DedupResult(verdicts=flow.groups, counts=DedupCounts.total(flow.counts))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedPartitions(JsonRecord):
-    """done.json of a phase: the partitions of which it published a file, and what they counted together."""
-
-    phase: str
-    partitions: tuple[int, ...]
-    counts: DedupCounts
-
-    @property
-    def names(self) -> list[str]:
-        return [_partition_name(self.phase, number) for number in self.partitions]
+    return DedupResult(verdicts=flow.groups, counts=DedupCounts.total(flow.phases.counts))
 
 
 _NOTHING: Final = PublishedPartitions(phase="", partitions=(), counts=DedupCounts())
@@ -113,16 +97,16 @@ class _Flow:
     """The phases of one job in their order."""
 
     def __init__(self, job: DedupJob, engine: Engine, notify: Callable[[str], None]) -> None:
-        self.job, self.engine, self.notify = job, engine, notify
+        self.job = job
         self.folder = job.work.folder("dedup")
+        self.phases = PartitionPhases(self.folder, engine, notify)
         starts = _group_starts(job)
         self.groups = tuple(
             GroupVerdicts(
-                source_index=source, group=group, name=f"dedup/{_partition_name('verdicts', number)}"
+                source_index=source, group=group, name=f"dedup/{partition_name('verdicts', number)}"
             )
             for number, (source, group) in enumerate(starts)
         )
-        self.counts: list[DedupCounts] = []
         files = _files(job)
         pieces = min(_MAX_PARTITIONS, max(1, math.ceil(job.num_rows / job.rows_per_partition)))
         self.context = Context(
@@ -204,10 +188,10 @@ class _Flow:
         tasks += [_Task(verdicts.repeated_verdict_rows, name) for name in repeated.names]
         written = self.phase("verdicts", tasks, _run_task, verdicts.verdicts, len(self.groups))
         for number in range(len(self.groups)):
-            name = _partition_name("verdicts", number)
+            name = partition_name("verdicts", number)
             # Groups without a verdict get an empty file, so that later phases need not ask which group has one.
             if number not in written.partitions and not self.folder.exists(name):
-                _write(self.folder, name, VERDICTS.empty_table())
+                write_partition(self.folder, name, VERDICTS.empty_table())
         if self.job.table.near and decided.counts.dropped.get("dedup.url", 0):
             self.texts_of_pages(decided)
 
@@ -237,30 +221,14 @@ class _Flow:
         reduce: Callable[[int, pa.Table], PartitionResult],
         num_partitions: int | None = None,
     ) -> PublishedPartitions:
-        """Run a phase, unless its marker stands, and publish what each partition comes to."""
-        marker = f"{name}/{_MARKER}"
-        if self.folder.exists(marker):
-            done = PublishedPartitions.from_json(json.loads(self.folder.read(marker)))
-            self.counts.append(done.counts)
-            return done
-        self.notify(name)
-        exchange = Exchange(
-            name=name,
-            folder=self.folder.folder(name),
-            tasks=list(tasks),
-            read=functools.partial(read, self.context),
-            reduce=functools.partial(_publish, self.folder, name, reduce),
-            num_partitions=num_partitions or self.context.num_partitions,
+        """`PartitionPhases.run` of a phase whose reader takes the context."""
+        return self.phases.run(
+            name,
+            tasks,
+            functools.partial(read, self.context),
+            reduce,
+            num_partitions or self.context.num_partitions,
         )
-        counts = self.engine.run(exchange)
-        done = PublishedPartitions(
-            phase=name, partitions=tuple(counts), counts=DedupCounts.total(counts.values())
-        )
-        # What the exchange left goes after the marker: a call that dies between the two repeats nothing.
-        self.folder.mark(marker, json.dumps(done.to_json()).encode())
-        self.engine.clear(exchange)
-        self.counts.append(done.counts)
-        return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,27 +247,6 @@ def _compared(pairs: PublishedPartitions, values: PublishedPartitions) -> list[n
     return [near.Compared(name, False) for name in pairs.names] + [
         near.Compared(name, True) for name in values.names
     ]
-
-
-def _partition_name(phase: str, number: int) -> str:
-    return f"{phase}/{number:05d}.parquet"
-
-
-def _publish(
-    folder: Folder,
-    phase: str,
-    reduce: Callable[[int, pa.Table], PartitionResult],
-    number: int,
-    rows: pa.Table,
-) -> DedupCounts:
-    reduced = reduce(number, rows)
-    _write(folder, _partition_name(phase, number), reduced.rows)
-    return reduced.counts
-
-
-def _write(folder: Folder, name: str, rows: pa.Table) -> None:
-    with folder.writing(name) as file:
-        pq.write_table(rows, file, compression="zstd")
 
 
 def _files(job: DedupJob) -> list[KeysFile]:

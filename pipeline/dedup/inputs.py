@@ -126,6 +126,11 @@ def is_earlier(nodes: I64) -> npt.NDArray[np.bool_]:
     return ordinals(nodes) >= _EARLIER
 
 
+def node_of(source_index: int, file_index: int, part_row: int) -> int:
+    """The node of a document of this run."""
+    return (source_index << _FILE_BITS | file_index) << _ROW_BITS | part_row
+
+
 def locators(nodes: I64) -> tuple[I64, I64, I64]:
     """source_index, file_index and part_row of nodes of this run."""
     ordinal = ordinals(nodes)

@@ -131,16 +131,16 @@ def _bands_of(context: Context, signed: pa.Table, keys: I64, is_shared: npt.NDAr
         text=prefix(signed, "clean_hash")[row],
         k=sort_keys(signed["doc_id"].to_pylist())[row],
         order=band_orders(_unpacked(context, signed), context.table)[is_shared],
-        preference=_preferences(signed, context.table.keep)[row],
+        preference=preferences(signed, context.table.keep)[row],
         node=node,
         earlier=earlier,
         stays=earlier,
     )
 
 
-def _preferences(table: pa.Table, keep: Keep) -> I64:
-    """Numbers in the order in which documents are kept: those of no time of capture last, where that
-    decides."""
+def preferences(table: pa.Table, keep: Keep) -> I64:
+    """Numbers in the order in which documents are kept (`stages.dedup.decide` takes them in the same one): those
+    of no time of capture last, where that decides."""
     if keep == "longest":
         return -ints(table, "num_chars")
     sign = -1 if keep == "newest" else 1

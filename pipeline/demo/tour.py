@@ -191,8 +191,9 @@ def _show_truth(screen: Console, found: Sequence[PlantOutcome]) -> None:
 
 
 def _train(places: DemoPaths, screen: Console) -> dict[str, object]:
-    from trainer.launch import check_training, train_on_ray
+    from trainer.launch import train_on_ray
     from trainer.options import TrainRecipe
+    from trainer.run.preflight import check_training
 
     recipe = load_recipe(places.recipe("train"), TrainRecipe)
     check_training(recipe)
@@ -242,7 +243,7 @@ class _Certificate:
 
 def _forget(places: DemoPaths, screen: Console) -> _Certificate:
     """Go back before the first reading of what was purged, do the steps since again, and certify that."""
-    from pipeline.report.certificate import publish_page
+    from pipeline.report.training.certificate import publish_page
     from trainer.checkpoint.digest import weights_digest
     from trainer.evidence.certificate import certify_replay
     from trainer.evidence.check import check_certificate

@@ -119,7 +119,9 @@ def opened_index(source: str, files: Sequence[Input]) -> Iterator[IndexTable]:
     )
     by_place = {f"{number}/{_partitions(found.url)}": found for number, found in enumerate(files)}
     called = tuple(
-        f"{_SCHEME}://{place}" if is_remote(found.url) else found.url for place, found in by_place.items()
+        # DuckDB takes a name with a wildcard for a pattern.
+        f"{_SCHEME}://{place}" if is_remote(found.url) or set(found.url) & set("*?[") else found.url
+        for place, found in by_place.items()
     )
     remote = _RemoteFiles(by_place)
     connection.register_filesystem(remote)

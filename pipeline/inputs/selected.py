@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -45,6 +45,13 @@ class SelectedRecords:
     def numbers(self) -> npt.NDArray[np.int64]:
         """Offsets and lengths, a row for each record."""
         return np.frombuffer(self.places, "<i8").reshape(-1, 2)
+
+    def part(self, begin: int, end: int) -> SelectedRecords:
+        """The records that begin in bytes [begin, end) of all of them, one behind the other."""
+        lengths = self.numbers()[:, 1]
+        first, last = np.searchsorted(np.cumsum(lengths) - lengths, [begin, end])
+        digests = self.digests.split("\n")[first:last]
+        return replace(self, places=self.places[16 * first : 16 * last], digests="\n".join(digests))
 
     @property
     def num_bytes(self) -> int:

@@ -199,6 +199,8 @@ def _as_json(plan: PurgePlan, applied: PurgeResult | None, account: TrainingAcco
         "num_documents": plan.num_documents,
         "num_tokens": plan.num_tokens,
         "num_without_page": plan.num_without_page,
+        **({"num_relying": plan.num_relying} if plan.num_relying else {}),
+        **({"num_staying": plan.num_staying} if plan.num_staying else {}),
         "num_parsed_texts": 0 if plan.parsed_texts is None else plan.parsed_texts.num_rows,
         "returned": [doc_id.hex() for doc_id in plan.returned],
         "already_purged": [doc_id.hex() for doc_id in plan.already],

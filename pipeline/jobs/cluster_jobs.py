@@ -18,16 +18,22 @@ _LOG_TRIES: Final = 30
 
 
 def start(
-    client: JobClient, submission: Submission, settings: Mapping[str, str], *, again: bool
+    client: JobClient,
+    submission: Submission,
+    settings: Mapping[str, str],
+    *,
+    again: bool,
+    before: Callable[[], None] = lambda: None,
 ) -> tuple[ClusterJob, bool]:
     """The submission's job, and whether it was there already. One that failed, was stopped or (with `again`)
     has finished is followed by a new one whose id ends in -2, -3, …; so is one that asked what an output held
-    then."""
+    then. `before` is called before a new one is submitted."""
     tries = _tries(client, submission.id)
     if tries:
         newest = tries[max(tries)]
         if not newest.ended or (newest.status == "SUCCEEDED" and not again and not submission.is_of_now):
             return newest, True
+    before()
     number = max(tries, default=0) + 1
     job_id = submission.id if number == 1 else f"{submission.id}-{number}"
     try:

@@ -188,9 +188,8 @@ def _encoded(content: FragmentContent) -> bytes:
     return _written(table, content.seconds)
 
 
-def _facts(table: pa.Table) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(table.schema.metadata[_FACTS])
-    return found
+def _facts(table: pa.Table) -> Any:
+    return json.loads(table.schema.metadata[_FACTS])
 
 
 def _written(table: pa.Table, facts: Mapping[str, Any]) -> bytes:

@@ -36,7 +36,7 @@ from pipeline.model_steps.work import (
     read_fragments,
 )
 from pipeline.phases.phase import Phase, RunState, published_results, run_phase, size_under_way
-from pipeline.phases.read import ReadJob, read_counts, read_note, unit_size
+from pipeline.phases.read import ReadJob, read_counts, read_note_of, unit_size
 from pipeline.plan import Unit
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
@@ -183,7 +183,7 @@ def _finish_phase(
         job=job,
         units=units,
         size=unit_size,
-        note=read_note,
+        note=read_note_of(run),
         counts=read_counts(run.recipe),
         watch=watch,
     )

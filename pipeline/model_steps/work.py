@@ -76,7 +76,7 @@ def read_fragments(job: ModelJob, unit: Unit) -> Iterator[UnitFragment | UnitEnd
         yield from (UnitFragment(unit=unit, fragment=fragment) for fragment in known.fragments)
         yield UnitEnd(None)
         return
-    tally, started = tally_of(job.read, unit), time.perf_counter()
+    tally, started = tally_of(job.read, unit), time.process_time()
     fragments: list[Fragment] = []
     stop = cuts_of(chain_of(job.read, unit.source_index))[0]
     with (
@@ -89,7 +89,7 @@ def read_fragments(job: ModelJob, unit: Unit) -> Iterator[UnitFragment | UnitEnd
                 _stop_at_fault(some)
             fragments.append(publish_fragment(out, unit.folder, number, some))
             yield UnitFragment(unit=unit, fragment=fragments[-1])
-    tally.seconds["all"] = time.perf_counter() - started
+    tally.seconds["all"] = time.process_time() - started
     read = tally.result(_NO_PART, texts.file)
     publish_result(out, marker, FragmentsResult(read=read, fragments=tuple(fragments)))
     yield UnitEnd(None)
@@ -197,13 +197,13 @@ def finish_unit(job: ModelJob, unit: Unit) -> ReadResult:
         UnitTally.resumed(known.read, strict=job.read.strict),
         chain_of(job.read, unit.source_index),
     )
-    started, level = time.perf_counter(), len(cuts_of(chain)) - 1
+    started, level = time.process_time(), len(cuts_of(chain)) - 1
     options = replace(job.read.unit_files, keep_text=False)  # reading has written the texts after parse
     with named_in_errors(unit), UnitWriter(out, options, unit, tally) as writer:
         for fragment in known.fragments:
             for outcome in _answered(job, chain, fragment, level, tally.seconds):
                 writer.add(outcome)
-    tally.seconds["all"] += time.perf_counter() - started
+    tally.seconds["all"] += time.process_time() - started
     result = tally.result(writer.part, without_purged(out, known.read.texts, tally))
     if job.read.unit_files.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))

@@ -34,6 +34,20 @@ def join_unit(documents: pa.Table, verdicts: pa.Table, placements: pa.Table) -> 
     return pa.table(columns, schema=schema)
 
 
+def shorten(rows: pa.Table, shortened: pa.Table) -> pa.Table:
+    """Rows of a unit's documents or keys with what tables.SHORTENED says of texts that were cut."""
+    at = _matching(_integers(rows["part_row"]), _integers(shortened["part_row"]))
+    is_cut = pc.is_valid(at)
+    for name in ("num_chars", "clean_hash", "signature"):
+        if name in rows.column_names:
+            place = rows.schema.get_field_index(name)
+            values = pc.if_else(
+                is_cut, shortened[name].combine_chunks().take(at), rows[name].combine_chunks()
+            )
+            rows = rows.set_column(place, rows.schema.field(place), values)
+    return rows
+
+
 def _integers(column: pa.ChunkedArray) -> _Rows:
     return np.asarray(pc.fill_null(column, -1).to_numpy(), dtype=np.int64)
 

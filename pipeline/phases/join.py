@@ -10,7 +10,6 @@ import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,13 +20,13 @@ from lineage.index.output_index import PartFile, part_name
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.cluster.metrics import Rejections, WorkCounts
-from pipeline.phases.document_rows import join_unit, kept_keys
+from pipeline.phases.document_rows import join_unit, kept_keys, shorten
 from pipeline.phases.groups import Group, SourcePart, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.shard import GROUP_PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
 from pipeline.results.clusters import cluster_excerpts
-from pipeline.results.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
+from pipeline.results.excerpts import ExcerptKeeper, ExcerptRow, best_excerpts, shown_of_rule
 from pipeline.results.rows import publish_table, read_rows, read_texts
 from pipeline.results.unit_results import JoinResult, RuleCount
 from stages.document import Finding
@@ -37,10 +36,11 @@ from stages.pii.regions import region_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinJob:
     """What all units of a run share. `first_shard` maps (source_index, group number) to the parts of the
-    group with the first shard of each; None where nothing was tokenized."""
+    group with the first shard of each; None where nothing was tokenized. `are_cut`: repeats were cut out of texts."""
 
     out: str
     first_shard: Mapping[tuple[int, int], Mapping[SourcePart, int]] | None
+    are_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def join_phase(
         kind="join",
         task=join_unit_task,
         result=JoinResult,
-        job=JoinJob(out=plan.out.url, first_shard=first_shard),
+        job=JoinJob(out=plan.out.url, first_shard=first_shard, are_cut=plan.recipe.dedup.inside.is_on),
         units=[
             UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units
         ],
@@ -93,22 +93,27 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     folder = unit.folder
     placements = _placements(job, out, item)
     verdicts = unit_verdicts(out, group.verdicts, unit.file_index)
-    joined = join_unit(read_rows(out, f"{folder}/documents.parquet"), verdicts, placements)
+    documents, keys = (read_rows(out, f"{folder}/{name}.parquet") for name in ("documents", "keys"))
+    edits = read_rows(out, f"{folder}/edits.parquet")
+    if job.are_cut:
+        shortened = read_rows(out, f"{folder}/shortened.parquet")
+        documents, keys = shorten(documents, shortened), shorten(keys, shortened)
+        cuts = read_rows(out, f"{folder}/cuts.parquet")
+        edits = pa.concat_tables([tables.conform(edits, tables.CUTS), cuts])
+    joined = join_unit(documents, verdicts, placements)
     publish_table(out, f"{folder}/final.parquet", joined)
     kept = joined.filter(pc.equal(joined["status"], "kept"))
-    edits = read_rows(out, f"{folder}/edits.parquet")
     edits = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
     # A record that the file holds twice has one id and was edited twice alike: its edits count once, as it
     # does.
-    edits = edits.group_by(edits.column_names, use_threads=False).aggregate([]).cast(tables.SCHEMAS["edits"])
+    edits = edits.group_by(edits.column_names, use_threads=False).aggregate([]).cast(edits.schema)
     publish_table(out, f"{folder}/final_edits.parquet", edits)
-    dedup = _publish_dedup(
-        out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source)
-    )
-    duplicates = joined.filter(pc.equal(joined["status"], "duplicate"))
-    _publish_duplicate_excerpts(out, unit, duplicates)
+    dedup = _publish_dedup(out, unit, kept_keys(keys, joined, unit.source))
+    # Filters rejected what has no row in a part; comparing dropped the rest that is not kept.
+    dropped = joined.filter(pc.and_(pc.is_valid(joined["part_row"]), pc.not_equal(joined["status"], "kept")))
+    _publish_dropped_excerpts(out, unit, dropped)
     result = JoinResult(
-        dedup=dedup, dropped=_count_dropped(duplicates), num_rows=joined.num_rows, num_kept=kept.num_rows
+        dedup=dedup, dropped=_count_dropped(dropped), num_rows=joined.num_rows, num_kept=kept.num_rows
     )
     return publish_result(out, item.marker, result)
 
@@ -154,11 +159,11 @@ def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:
     )
 
 
-def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -> None:
+def _publish_dropped_excerpts(out: Folder, unit: Unit, dropped: pa.Table) -> None:
     """Excerpts of documents that each stage of comparison dropped: those of which the report may show one."""
     wanted: dict[int, tuple[bytes, Finding, str | None]] = {}
     for row in shown_of_rule(
-        duplicates.select(
+        dropped.select(
             ["doc_id", "stage", "rule", "value", "threshold", "part_row", "language", "host"]
         ).to_pylist()
     ):
@@ -180,11 +185,11 @@ def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -
     publish_table(out, f"{unit.folder}/final_excerpts.parquet", rows)
 
 
-def _count_dropped(duplicates: pa.Table) -> tuple[RuleCount, ...]:
+def _count_dropped(dropped: pa.Table) -> tuple[RuleCount, ...]:
     """What comparing documents dropped."""
     found = []
-    for stage in sorted(set(duplicates["stage"].to_pylist())):
-        rows = duplicates.filter(pc.equal(duplicates["stage"], stage))
+    for stage in sorted(set(dropped["stage"].to_pylist())):
+        rows = dropped.filter(pc.equal(dropped["stage"], stage))
         for rule in sorted(set(rows["rule"].to_pylist())):
             ids = rows.filter(pc.equal(rows["rule"], rule))["doc_id"].to_pylist()
             found.append(RuleCount(stage, rule, len(ids), show_digest(id_digest(ids))))
@@ -194,17 +199,17 @@ def _count_dropped(duplicates: pa.Table) -> tuple[RuleCount, ...]:
 def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
     """excerpts.parquet: of all units' excerpts those that the report shows of each rule, and the members of
     the largest clusters (a kept one has neither stage nor rule). The tables must be committed."""
-    rows: list[dict[str, Any]] = []
+    rows: list[ExcerptRow] = []
     for unit in units:
         for name in ("excerpts.parquet", "final_excerpts.parquet"):
             rows += read_rows(out, f"{unit.folder}/{name}").to_pylist()
         # Reduced after each unit, so that memory is that of the report and not of the corpus.
         rows = best_excerpts(rows)
     known = {row["doc_id"] for row in rows if row["stage"].startswith("dedup.")}
-    rows += [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
+    members = [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
     buffer = io.BytesIO()
     pq.write_table(
-        pa.Table.from_pylist(rows, schema=tables.EXCERPTS),
+        pa.Table.from_pylist([*rows, *members], schema=tables.EXCERPTS),
         buffer,
         compression="zstd",
         write_page_checksum=True,

@@ -85,7 +85,7 @@ def read_units(
     """What came of each unit, in order, whatever is read in spans; `watch` as of Phase."""
     large = [unit for unit in units if _is_large(run.recipe, unit)]
     if not large:
-        return run_phase(run, read_phase(run.plan, job, units, watch))
+        return run_phase(run, read_phase(run, job, units, watch))
     finished = published_results(run.out, large, ReadResult)
     split = _spans_of_lines(run, job, [unit for unit in large if unit.marker not in finished])
     asked = [span for unit in units for span in split.get(unit, (unit,))]
@@ -123,7 +123,7 @@ def _read(
     units: Sequence[Unit],
     watch: Callable[[ReadResult], None] = lambda result: None,
 ) -> dict[str, ReadResult]:
-    results = run_phase(run, read_phase(run.plan, job, units, watch))
+    results = run_phase(run, read_phase(run, job, units, watch))
     return dict(zip((unit.marker for unit in units), results, strict=True))
 
 

@@ -20,6 +20,7 @@ from pipeline.cluster.underway import reported_shares
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe.tables import PipelineRecipe
+from pipeline.results.estimates import Prediction
 from pipeline.results.run_summary import PhaseTime
 
 
@@ -41,7 +42,7 @@ Result = TypeVar("Result", bound=JsonRecord)
 @dataclass(slots=True)
 class RunState:
     """A run under way: its plan, the right to write its output, the time that its phases took, what Ray Data
-    counted of each Dataset that ended, the kind of device of each model."""
+    counted of each Dataset that ended, the kind of device of each model, what was predicted of it."""
 
     plan: RunPlan
     reporter: ProgressReporter
@@ -49,6 +50,8 @@ class RunState:
     phases: list[PhaseTime] = field(default_factory=list)
     datasets: list[DatasetStats] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
+    prediction: Prediction | None = None
+    _processor: float = field(default_factory=time.process_time)
 
     @property
     def out(self) -> Folder:
@@ -58,9 +61,18 @@ class RunState:
     def recipe(self) -> PipelineRecipe:
         return self.plan.recipe
 
-    def took(self, name: str, started: float, note: str) -> None:
-        """Record a phase that began at `started` (time.perf_counter)."""
-        self.phases.append(PhaseTime(name=name, seconds=round(time.perf_counter() - started, 3), note=note))
+    def took(self, name: str, started: float, note: str, on_workers: float = 0.0) -> None:
+        """Record a phase that began at `started` (time.perf_counter) and took so many processor seconds in other
+        processes."""
+        before, self._processor = self._processor, time.process_time()
+        self.phases.append(
+            PhaseTime(
+                name=name,
+                seconds=round(time.perf_counter() - started, 3),
+                note=note,
+                processor_seconds=round(on_workers + self._processor - before, 3),
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +113,7 @@ def run_phase(run: RunState, phase: Phase[Job, AnyUnit, Result]) -> list[Result]
     for result in results.values():
         phase.watch(result)
     fresh: list[Result] = []
-    note = ""
+    note, on_workers = "", 0.0
     with run.reporter.phase(phase.name, sum(map(phase.size, phase.units))) as progress:
         left = sorted(
             (unit for unit in phase.units if unit.marker not in results), key=phase.size, reverse=True
@@ -110,8 +122,9 @@ def run_phase(run: RunState, phase: Phase[Job, AnyUnit, Result]) -> list[Result]
         work = TaskResources.of(run.recipe.ray, phase.kind)
         progress.under_way = partial(size_under_way, left, phase.size, results, on_ray=not work.in_process)
         metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left), on_ray=not work.in_process)
-        for unit, result in run_units(
-            _noted(run, phase) if work.in_process and phase.isolate is not None else phase.task,
+        task = _noted(run, phase) if work.in_process and phase.isolate is not None else phase.task
+        for unit, (result, seconds) in run_units(
+            partial(_timed, task),
             phase.job,
             left,
             work,
@@ -122,13 +135,20 @@ def run_phase(run: RunState, phase: Phase[Job, AnyUnit, Result]) -> list[Result]
         ):
             phase.watch(result)
             results[unit.marker] = result
+            on_workers += 0.0 if work.in_process else seconds
             fresh.append(result)
             metrics.done(phase.counts(result))
             note = phase.note(fresh, time.perf_counter() - started)
             progress.step(phase.size(unit), note)
-    run.took(phase.name, started, note)
+    run.took(phase.name, started, note, on_workers)
     # Workers finish in any order; what follows must not depend on it.
     return [results[unit.marker] for unit in phase.units]
+
+
+def _timed(task: Callable[[Job, AnyUnit], Result], job: Job, unit: AnyUnit) -> tuple[Result, float]:
+    """A unit's result, and the processor seconds that it took."""
+    begun = time.process_time()
+    return task(job, unit), time.process_time() - begun
 
 
 def size_under_way(

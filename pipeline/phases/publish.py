@@ -97,6 +97,7 @@ def summarise(
         devices=dict(state.devices),
         parsed_texts=_parsed_size(read_results),
         from_output=state.plan.from_output,
+        prediction=state.prediction,
         identity=dict(state.plan.identity),
     )
 

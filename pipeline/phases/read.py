@@ -22,10 +22,11 @@ from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.cluster.underway import UnitProgress
 from pipeline.inputs.files import Input, open_input
 from pipeline.inputs.ranges import fetched, read_selected
-from pipeline.phases.phase import Phase, publish_result
+from pipeline.phases.phase import Phase, RunState, publish_result
+from pipeline.phases.predicted import priced_again
 from pipeline.phases.progress import a_second
 from pipeline.phases.steps import step_tables
-from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
+from pipeline.plan import InputChangedError, Unit, check_unchanged
 from pipeline.recipe.tables import (
     PipelineRecipe,
     columns_added_by,
@@ -101,11 +102,12 @@ def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
         keep_text=recipe.run.keep_text,
         keep_facts=keeps_facts(recipe),
         fragments=frozenset(source.name for source in recipe.source if source.fragments),
+        are_cut=recipe.dedup.inside.is_on,
     )
 
 
 def read_phase(
-    plan: RunPlan, job: ReadJob, units: Sequence[Unit], watch: Callable[[ReadResult], None]
+    run: RunState, job: ReadJob, units: Sequence[Unit], watch: Callable[[ReadResult], None]
 ) -> Phase[ReadJob, Unit, ReadResult]:
     """The reading of units whose steps hold no model that runs apart. A unit whose worker died is read again
     with its extractors in a child process."""
@@ -123,8 +125,8 @@ def read_phase(
         job=job,
         units=units,
         size=unit_size,
-        note=read_note,
-        counts=read_counts(plan.recipe),
+        note=read_note_of(run),
+        counts=read_counts(run.recipe),
         watch=watch,
         isolate=lambda job: replace(job, isolation=True),
     )
@@ -140,6 +142,15 @@ def read_note(results: Sequence[ReadResult], seconds: float) -> str:
     documents, size = sum(unit.num_documents for unit in results), sum(unit.num_bytes for unit in results)
     speed = a_second(size, seconds, lambda rate: f"{decimal(rate)}/s of input")
     return f"{counted(documents, 'document')}{speed}"
+
+
+def read_note_of(run: RunState) -> Callable[[Sequence[ReadResult], float], str]:
+    """The same, and what the run costs in all by what was read."""
+
+    def note(results: Sequence[ReadResult], seconds: float) -> str:
+        return read_note(results, seconds) + priced_again(results, run.plan.num_bytes, run.prediction)
+
+    return note
 
 
 def read_counts(recipe: PipelineRecipe) -> Callable[[ReadResult], WorkCounts]:
@@ -199,13 +210,13 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
     """Read the input files of a unit and publish what came of them."""
     out = Folder(job.out)
     tally = tally_of(job, unit)
-    started = time.perf_counter()
+    started = time.process_time()
     with named_in_errors(unit), UnitWriter(out, job.unit_files, unit, tally) as writer:
         parsed = writer.keep_document if job.unit_files.keep_text else None
         with contextlib.closing(outcomes_of(job, unit, tally, parsed)) as outcomes:
             for outcome in outcomes:
                 writer.add(outcome)
-    tally.seconds["all"] = time.perf_counter() - started
+    tally.seconds["all"] = time.process_time() - started
     if unit.span is not None:
         return publish_result(out, unit.marker, tally.result(writer.part, writer.texts))
     return publish_unit(job, unit, writer, tally)
@@ -249,7 +260,7 @@ def outcomes_of(
         UnitProgress(unit.marker),
     )
     with contextlib.closing(reading.items(tally)) as items, chain.isolation(job.isolation):
-        batches = _batches(items, tally, lambda: progress.tell(reading.num_bytes / unit_size(unit)))
+        batches = batches_of(items, tally, lambda: progress.tell(reading.num_bytes / unit_size(unit)))
         yield from chain.run(batches, tally.seconds, parsed, stop)
         check_unchanged(job.key, unit)
 
@@ -344,7 +355,7 @@ def open_planned(job: ReadJob, unit: Unit, found: Input) -> BinaryIO:
 
 # The chain sees a few documents at a time: a model answers many at once, and a batch of long ones must fit in
 # memory.
-def _batches(
+def batches_of(
     items: Iterable[Document | Unreadable], tally: UnitTally, done: Callable[[], None]
 ) -> Iterator[list[Document]]:
     """The documents, a few megabytes at a time; all items are counted. `done` is called when the chain is

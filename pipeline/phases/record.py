@@ -92,20 +92,20 @@ def write_lineage(
     by_place = {(shard.source, shard.shard): shard for shard in shards}
     sizes = sorted((shard.source, shard.shard, shard.num_documents) for shard in shards)
     buckets = [tuple(by_place[place] for place in bucket) for bucket in placement_buckets(sizes)]
-    added = columns_of_documents(state.plan.recipe)
+    added, has_cuts = columns_of_documents(state.plan.recipe), state.recipe.dedup.inside.is_on
     if num_rows <= IN_PROCESS_ROWS:
         started = time.perf_counter()
         with state.reporter.phase("write lineage", 1) as progress:
             files = _in_process(state, about, buckets, small)
             state.held.check()
-            commit_tables(state.out, files, added=added)
+            commit_tables(state.out, files, added=added, has_cuts=has_cuts)
             progress.step(1, counted(num_rows, "document"))
         state.took("write lineage", started, counted(num_rows, "document"))
         return
     files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
     files |= _in_tasks(state, about, joined, buckets)
     state.held.check()
-    commit_tables(state.out, files, added=added)
+    commit_tables(state.out, files, added=added, has_cuts=has_cuts)
 
 
 def _in_process(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
-from lineage.store.column_names import LABEL
+from lineage.store.column_names import INSIDE, LABEL
 from lineage.store.delta import StoreError
 from pipeline.models.encoder import check_installed, load_encoder
 from pipeline.recipe.checks import check_steps_of
@@ -68,4 +68,5 @@ def stages_of(recipe: PipelineRecipe, tables: StepTables) -> dict[str, tuple[str
         "dedup.near": table.near,
     }
     last = tuple(stage for stage in CORPUS_STAGES if switched_on[stage])
+    last += (INSIDE,) if table.inside.is_on else ()
     return {source.name: (*build_chain(source.steps, tables).stages, *last) for source in recipe.source}

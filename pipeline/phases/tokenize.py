@@ -217,7 +217,7 @@ def _kept(job: TokenJob, item: UnitOfGroup, rows: range | None) -> Iterator[_Kep
     """The documents of a unit's part that stay, or of some rows of it."""
     out, unit = Folder(job.out), item.unit
     verdicts = unit_verdicts(out, item.verdicts, unit.file_index)
-    dropped = set(verdicts.filter(pc.equal(verdicts["status"], "duplicate"))["part_row"].to_pylist())
+    dropped = set(verdicts.filter(pc.not_equal(verdicts["status"], "kept"))["part_row"].to_pylist())
     placed = None if job.placed is None else EarlierPart(job.placed, unit.source, unit.file_index)
     with out.open(part_name("documents", unit.source, unit.file_index)) as opened:
         file = pq.ParquetFile(opened)

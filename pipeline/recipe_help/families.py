@@ -108,8 +108,8 @@ def _feed_forward(config: ModelConfig) -> str:
 def _around(config: ModelConfig) -> Iterator[str]:
     if config.tied:
         yield "tied"
-    if config.embedding_scale != 1:
-        yield "embedding × √width"
+    if (scale := config.embedding_scale) != 1:
+        yield "embedding × √width" if scale == config.width**0.5 else f"embedding × {scale:g}"
     if config.logit_cap is not None:
         yield "soft cap on logits"
 

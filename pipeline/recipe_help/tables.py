@@ -24,11 +24,17 @@ EXAMPLES: Final = _read("example")
 
 def paragraph_of(kind: Kind, table: str) -> str:
     """What a table is, for its page and for editors; AssertionError where nothing of it is written."""
-    assert (kind, table) in PARAGRAPHS, f"tables.toml: a paragraph of [{table}] lacks"
+    assert (kind, table) in PARAGRAPHS, _lacks(kind, table, "paragraph")
     return PARAGRAPHS[kind, table]
 
 
 def example_of(kind: Kind, table: str) -> str:
     """A table as a recipe has it. AssertionError as of `paragraph_of`."""
-    assert (kind, table) in EXAMPLES, f"tables.toml: an example of [{table}] lacks"
+    assert (kind, table) in EXAMPLES, _lacks(kind, table, "example")
     return EXAMPLES[kind, table]
+
+
+def _lacks(kind: Kind, table: str, part: str) -> str:
+    return (
+        f'pipeline/recipe_help/tables.toml has no {part} in [{kind}."{table}"]: write one for the new table'
+    )

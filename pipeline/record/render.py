@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import split
+from pipeline.record.annex import HEAD, NOTE, annex
 from pipeline.record.record import Record
 from pipeline.report.render import escaping
 
@@ -40,17 +40,20 @@ def check_target(form: str, to: str) -> None:
 
 
 def markdown(record: Record) -> str:
-    """The form in its order, then every figure with its SQL."""
+    """The form in its order, then what explains it, and every figure with its SQL."""
     lines = [f"# {record.form.title}", ""]
     for section, fields in record.fields:
         lines += [f"{'#' * section.depth} {section.title}", ""]
         for field in fields:
             lines += [f"**{field.label}**", "", _plain(field.value), ""]
+    lines += ["---", "", f"# {HEAD}", "", NOTE, ""]
+    for title, value in annex(record.form, record.row):
+        lines += [f"## {title}", "", _plain(value), ""]
     lines += ["## Figures", ""]
     for figure in record.row["figures"]:
         value = "none" if figure["value"] is None else f"{figure['value']:,}"
         lines += [f"- {figure['name']}: {value} ({figure['unit']})", f"  `{figure['sql']}`"]
-    lines += ["", f"`used` is `{record.row['used']}`.", "", *_ends(record)]
+    lines += ["", f"`used` is `{record.row['used']}`."]
     return "\n".join(lines) + "\n"
 
 
@@ -60,17 +63,8 @@ def html(record: Record) -> str:
         (section, [(field, _blocks(field.value)) for field in answers]) for section, answers in record.fields
     ]
     page = escaping("pipeline.record", ".").get_template("record.html")
-    return page.render(form=record.form, fields=fields, row=record.row, ends=_ends(record))
-
-
-def _ends(record: Record) -> list[str]:
-    digest: Mapping[str, Any] = record.row["digest"]
-    lines = [
-        f"Digest of the lineage: {digest['lineage']}. Digest of the statements: {digest['statements'] or 'none'}."
-    ]
-    if record.row["open"]:
-        lines.append(f"Open: {', '.join(record.row['open'])}.")
-    return lines
+    behind = [(title, _blocks(value)) for title, value in annex(record.form, record.row)]
+    return page.render(form=record.form, fields=fields, row=record.row, head=HEAD, note=NOTE, behind=behind)
 
 
 def _blocks(value: str) -> list[tuple[bool, list[str]]]:

@@ -26,20 +26,14 @@ import tomli_w
 from lineage.ids import content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import split
-from pipeline.record.forms.form import Form
+from pipeline.record.forms.form import KINDS, Form
 
-KINDS: Final[Mapping[str, str]] = {
-    "public": "a publicly available dataset, a crawl of others among them (2.1)",
-    "licensed": "licensed by rightsholders or their representatives (2.2.1)",
-    "private": "obtained from other third parties and not public (2.2.2)",
-    "crawled": "crawled by the provider or on its behalf (2.3)",
-    "interaction": "users' interactions with the model (2.4)",
-    "services": "users of the provider's other services (2.4)",
-    "synthetic": "made by an AI model for the provider (2.5)",
-    "other": "none of these (2.6)",
-}
-"""Where a source is from, with the section of the EU's form that it belongs to."""
 SOURCE_KEYS: Final = ("kind", "name", "link", "description")
+_HEAD: Final = (
+    "# What only the provider can tell of the data. Write each answer between its quotation marks.",
+    "# It is printed below what the data itself tells. What stays empty is printed as OPEN, unless it may stay empty:",
+    "# where something does not apply, write so.",
+)
 _TOP: Final = ("form", "small_provider", "answers", "sources")
 
 
@@ -105,21 +99,33 @@ def read_statements(file: str | None, form: Form, sources: Sequence[str]) -> Sta
 
 def template(form: Form, sources: Sequence[str]) -> str:
     """A file of statements with a question above each key and no answer."""
-    lines = [f'form = "{form.name}"']
-    if form.asks_sources:
-        lines += ["# Is the provider a small or medium-sized enterprise: yes or no?", 'small_provider = ""']
+    is_eu = form.name == "eu-summary"
+    lines = [*_HEAD, f'form = "{form.name}"']
+    if is_eu:
+        lines += [
+            "# Is the provider a small or medium-sized enterprise (it lists fewer domains in 2.3)? yes or no",
+            'small_provider = ""',
+        ]
     lines += ["", "[answers]"]
     for each in form.asked():
         optional = " (may stay empty)" if each.is_optional else ""
+        optional = " (may stay empty where the record prints an answer)" if each.lineage else optional
         lines += [f"# {each.label}: {each.question}{optional}", f"{tomli_w.dumps({each.name: ''}).strip()}"]
     for source in sources if form.asks_sources else ():
-        head = tomli_w.dumps({"sources": {source: {"kind": ""}}}).split("\n")[0]
-        kinds = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
-        lines += ["", head, f"# {kinds}", 'kind = ""', "# Its name, and whose it is", 'name = ""']
         lines += [
-            "# Where others get it",
+            "",
+            tomli_w.dumps({"sources": {source: {"kind": ""}}}).split("\n")[0],
+            f"# Where the data of source {source} is from, one of these words:",
+            *(
+                f"#   {kind}: {what}{f' ({section})' if is_eu else ''}"
+                for kind, (what, section) in KINDS.items()
+            ),
+            'kind = ""',
+            "# Its name, and whose it is",
+            'name = ""',
+            "# Where others get it (of a public dataset this, or its description)",
             'link = ""',
-            "# What it is, where there is no link",
+            "# What it is (may stay empty where there is a link)",
             'description = ""',
         ]
     return "\n".join(lines) + "\n"

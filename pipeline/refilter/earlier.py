@@ -227,13 +227,20 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
             " recipe from its inputs, without --from"
         )
     stages, num_unchanged = names[1:], num_same - 1  # without READING
-    is_unchanged = num_same == len(ours) == len(theirs)
+    # Clean texts out of which repeats were cut are not those that the steps gave.
+    are_cut = earlier.recipe.dedup.inside.is_on
+    is_unchanged = num_same == len(ours) == len(theirs) and not are_cut
     first = num_unchanged
     if not is_unchanged:
         tables = tables_of(plan.recipe)
         behind_parse = range(stages.index("parse") + 1, num_unchanged)
         # An edited text is not kept between steps: the first step that edits runs again although it is unchanged.
         first = next((i for i in behind_parse if spec_of(stages[i]).edits_text(tables)), num_unchanged)
+    if are_cut and not earlier.texts.kept:
+        raise RecipeError(
+            f"--from {earlier.out.url}: it was made without run.keep_text, and dedup.inside cut repeats out of its"
+            " clean texts: run the recipe from its inputs"
+        )
     if not is_unchanged and not earlier.texts.kept:
         if num_unchanged < len(stages):
             why = f"and the step {stages[first]} of source {source!r} would have to judge others"
@@ -256,7 +263,7 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
             " output does not ask again: run the recipe from its inputs"
         )
     settled, by_measures = len(stages), False
-    if not is_unchanged and plan.recipe.quality.ledger == "first":
+    if not is_unchanged and not are_cut and plan.recipe.quality.ledger == "first":
         settled, by_measures = _settled(source, plan, earlier, ours[1:], theirs[1:])
         by_measures = by_measures and stages[first] == "quality"
     return Start(

@@ -7,8 +7,8 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from rich.filesize import decimal
 
@@ -16,6 +16,7 @@ from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
+from lineage.store.column_names import INSIDE
 from lineage.store.queries.sql import Limits, questions, text_literal
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe
@@ -24,6 +25,7 @@ from pipeline.report.compare import compare_words
 from pipeline.report.data import (
     Bar,
     Excerpt,
+    PredictedRow,
     RaisedRow,
     ReportData,
     RuleRow,
@@ -38,9 +40,12 @@ from pipeline.report.rights import publisher_signals
 from pipeline.report.thresholds import values_of_rules
 from pipeline.report.tokens import tokens_of_sources
 from pipeline.results.clusters import largest_clusters
+from pipeline.results.estimates import STEP, Estimate, shown_name, shown_value
 from pipeline.results.faults import FaultRow
 from pipeline.results.rows import read_rows
 from pipeline.results.run_summary import (
+    RunSummary,
+    came_to,
     empty_parts,
     limited,
     notes_of,
@@ -103,7 +108,7 @@ def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
             out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts if _is_whole(row)}
         ),
         edits=_edits(ask, "kind", "stage = 'pii'"),
-        other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
+        other_edits=_edits(ask, _EDIT, "stage <> 'pii'"),
         parts=parts_of(summary),
         cut_columns=cut_columns(ask, out, index, summary),
         empty_parts=(*empty_parts(summary), *unread_sources(summary)),
@@ -136,6 +141,7 @@ def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
         purges=tuple(purges),
         speeds=speeds_of(funnels[0], summary) if funnels else (),
         phases=tuple((phase.name, phase.seconds, phase.note) for phase in summary.phases),
+        predicted=tuple(_predicted(summary)),
         capped_buckets=summary.dedup.get("capped_buckets", 0),
         unlike_pages=tuple(unlike_warnings(summary.unlike_pages)),
         num_without_page=summary.num_without_page or 0,
@@ -143,6 +149,29 @@ def _collect(out: Folder, index: Index, ask: Ask) -> ReportData:
         limited=tuple(limited(summary.identity)),
         recipe=out.read("recipe.toml").decode(),
     )
+
+
+def _predicted(summary: RunSummary) -> Iterator[PredictedRow]:
+    """What `sluice plan` predicted, beside what came."""
+    if summary.prediction is None:
+        return
+    real, estimates = came_to(summary), dict(summary.prediction.estimates)
+    # What a run counts together.
+    read, write = (estimates.pop(f"{STEP}{name}", None) for name in ("read", "write"))
+    if read is not None and write is not None:
+        both = [getattr(read, name) + getattr(write, name) for name in ("value", "low", "high")]
+        estimates[f"{STEP}read, write"] = Estimate(value=both[0], low=both[1], high=both[2])
+    for name, found in estimates.items():
+        came = real.get(name)
+        value, low, high = (shown_value(name, each) for each in (found.value, found.low, found.high))
+        yield PredictedRow(
+            name=shown_name(name),
+            value=value,
+            low=low,
+            high=high,
+            real="" if came is None else shown_value(name, came),
+            is_outside=came is not None and not found.low <= came <= found.high,
+        )
 
 
 def _tables(ask: Ask, recipe: PipelineRecipe) -> str:
@@ -282,6 +311,10 @@ def _scores(ask: Ask) -> tuple[Bar, ...]:
         " WHERE language_score IS NOT NULL GROUP BY 1"
     )
     return _bars([(f"{bin_ / _BINS:.2f}–{(bin_ + 1) / _BINS:.2f}", num) for bin_, num in _without_gaps(rows)])
+
+
+_EDIT: Final = f"stage || ': ' || kind || CASE stage WHEN '{INSIDE}' THEN ' (characters)' ELSE '' END"
+"""A kind of edit: of text that was cut for its repetition the characters are counted."""
 
 
 def _edits(ask: Ask, label: str, which: str) -> tuple[Bar, ...]:

@@ -223,6 +223,19 @@ class StepSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedRow:
+    """A figure that was predicted, the bounds of its interval, and what the run came to (empty where that is not
+    counted), with units; `is_outside` the interval."""
+
+    name: str
+    value: str
+    low: str
+    high: str
+    real: str
+    is_outside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RaisedRow:
     """What was raised at one line of the code, on how many records, the first of them, and its traceback."""
 
@@ -298,6 +311,7 @@ class ReportData:
     purges: tuple[tuple[str, str, str, str, int, int], ...]
     speeds: tuple[StepSpeed, ...]
     phases: tuple[tuple[str, float, str], ...]
+    predicted: tuple[PredictedRow, ...]
     capped_buckets: int
     unlike_pages: tuple[str, ...]
     num_without_page: int

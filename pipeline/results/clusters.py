@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,9 +78,16 @@ def _largest(out: Folder) -> dict[bytes, tuple[int, int]]:
     return _first(best | parted)
 
 
-def _counted(rows: pa.Table, always: Collection[bytes]) -> list[dict[str, Any]]:
-    """id, kept_count (documents) and kept_sum (kept ones) of the clusters that are `always` wanted and the
-    largest."""
+class _Counts(TypedDict):
+    """Documents of a cluster, and how many of them are kept."""
+
+    id: bytes
+    kept_count: int
+    kept_sum: int
+
+
+def _counted(rows: pa.Table, always: Collection[bytes]) -> list[_Counts]:
+    """Of the clusters that are `always` wanted and the largest."""
     table = pa.table(
         {"id": rows["cluster_id"], "kept": pc.cast(pc.equal(rows["status"], "kept"), pa.int64())}
     )
@@ -116,7 +123,16 @@ def _shown_of(repeats: pa.Table) -> list[bytes]:
     return most + least
 
 
-def cluster_excerpts(out: Folder) -> list[dict[str, Any]]:
+class MemberExcerpt(TypedDict):
+    """A row of tables.EXCERPTS of a member of a large cluster: it has no choice, and a kept one no rule."""
+
+    doc_id: bytes
+    stage: str | None
+    rule: str | None
+    excerpt: str
+
+
+def cluster_excerpts(out: Folder) -> list[MemberExcerpt]:
     """Rows of tables.EXCERPTS for the members of the largest clusters that the report shows, in order of
     doc_id."""
     by_part: dict[str, list[DocumentRow]] = defaultdict(list)
@@ -128,7 +144,7 @@ def cluster_excerpts(out: Folder) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["doc_id"])
 
 
-def _excerpts_of_part(out: Folder, part: str, members: Sequence[DocumentRow]) -> list[dict[str, Any]]:
+def _excerpts_of_part(out: Folder, part: str, members: Sequence[DocumentRow]) -> list[MemberExcerpt]:
     texts = read_texts(out, part, sorted({member.part_row or 0 for member in members}))
     return [
         {

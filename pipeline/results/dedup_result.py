@@ -19,7 +19,8 @@ class DedupCounts(JsonRecord):
     edges; `capped_buckets` held too many texts to compare each with each. Of the documents dropped for their
     URL `compared_pages` had their text compared with the kept one's, and `unlike_pages` of them, by
     source_index, are not like it. `digest` is that of doc_ids or of edges: its reader takes the sum modulo
-    what it is a digest of."""
+    what it is a digest of. `num_cuts` were made inside documents, of `cut_chars` characters; `num_open` is what
+    a round of a phase has left to the next one."""
 
     dropped: Mapping[str, int] = field(default_factory=dict)
     num_edges: int = 0
@@ -30,6 +31,9 @@ class DedupCounts(JsonRecord):
     verified_pairs: int = 0
     compared_pages: int = 0
     unlike_pages: Mapping[str, int] = field(default_factory=dict)
+    num_cuts: int = 0
+    num_open: int = 0
+    cut_chars: int = 0
 
     @classmethod
     def total(cls, counts: Iterable[Self]) -> Self:

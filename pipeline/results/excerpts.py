@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from stages.document import Finding
 from stages.pii.options import KINDS
@@ -32,6 +32,20 @@ Offending = Callable[[str, str], Collection[int]]
 """(rule, text) -> the numbers of the lines that count against the text."""
 
 _Rank = tuple[float, bytes]
+_Row = TypeVar("_Row", bound=Mapping[str, Any])
+
+
+class ExcerptRow(TypedDict):
+    """A row of tables.EXCERPTS of a rule's document."""
+
+    doc_id: bytes
+    stage: str
+    rule: str
+    choice: Choice
+    value: float | None
+    threshold: float | None
+    excerpt: str
+    marks: list[int]
 
 
 class ExcerptKeeper:
@@ -58,11 +72,11 @@ class ExcerptKeeper:
             held = _HeapEntry(rank, finding, region, *window)
             heapq.heapreplace(heap, held) if is_full else heapq.heappush(heap, held)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[ExcerptRow]:
         """Rows of tables.EXCERPTS, as `best_excerpts` orders them."""
         yield from best_excerpts(self.held_rows())
 
-    def held_rows(self) -> Iterator[dict[str, Any]]:
+    def held_rows(self) -> Iterator[ExcerptRow]:
         """The same in no order, with a document as often as it came; personal data of every kind is scrubbed
         first."""
         for (stage, rule, choice), heap in self._heaps.items():
@@ -72,9 +86,16 @@ class ExcerptKeeper:
                 whole = held.text[:_SCRUB_CHARS]
                 counted = scrub(whole, KINDS, held.region).text.count("\n") == whole.count("\n")
                 marks = [mark for mark in held.marks if counted and mark <= excerpt.count("\n")]
-                row: dict[str, Any] = {"doc_id": held.rank[1], "stage": stage, "rule": rule, "choice": choice}
-                row |= {"value": held.finding.value, "threshold": held.finding.threshold}
-                yield row | {"excerpt": excerpt, "marks": marks}
+                yield {
+                    "doc_id": held.rank[1],
+                    "stage": stage,
+                    "rule": rule,
+                    "choice": choice,
+                    "value": held.finding.value,
+                    "threshold": held.finding.threshold,
+                    "excerpt": excerpt,
+                    "marks": marks,
+                }
 
 
 class _HeapEntry:
@@ -120,16 +141,16 @@ def _rank_of(row: Mapping[str, Any]) -> _Rank:
     return (-distance if row["choice"] == "far" else distance), row["doc_id"]
 
 
-def best_of_keepers(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def best_of_keepers(rows: Iterable[_Row]) -> list[_Row]:
     """What one keeper would give of all documents, from the `held_rows` of several that saw some of them each, in
     their order."""
-    held = []
+    held: list[_Row] = []
     for of_group in _by_rank(rows):
         held += of_group[: PER_CHOICE[of_group[0]["choice"]]]
     return best_excerpts(held)
 
 
-def _by_rank(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+def _by_rank(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
     """The rows of each rule and choice, in the order of their rank."""
 
     def group(row: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -140,21 +161,21 @@ def _by_rank(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, An
         yield list(of_group)
 
 
-def best_excerpts(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def best_excerpts(rows: Iterable[_Row]) -> list[_Row]:
     """Of rows of tables.EXCERPTS those that are kept of each rule and choice, each document once; in the
     order of stage, rule, choice and rank."""
-    kept = []
+    kept: list[_Row] = []
     for of_group in _by_rank(rows):
         distinct = {row["doc_id"]: row for row in reversed(of_group)}
         some = sorted(distinct.values(), key=_rank_of)
-        kept += [dict(row) for row in some[: PER_CHOICE[some[0]["choice"]]]]
+        kept += some[: PER_CHOICE[some[0]["choice"]]]
     return kept
 
 
-def shown_of_rule(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def shown_of_rule(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Of rejected documents (doc_id, stage, rule, value, threshold and more) those whose texts may be
     shown."""
-    considered: list[dict[str, Any]] = []
+    considered: list[Mapping[str, Any]] = []
     for row in rows:
         finding = Finding(
             stage=row["stage"],

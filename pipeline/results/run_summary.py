@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,9 +11,10 @@ from typing import Any, Final
 from rich.filesize import decimal
 
 from lineage.index.names import RUN_FILE
-from lineage.json_record import JsonRecord
+from lineage.json_record import JsonRecord, left_out_at
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import DatasetStats
+from pipeline.results.estimates import STEP, Prediction
 from pipeline.results.faults import FaultRow
 from pipeline.results.unit_results import BucketCuts, BucketSize, ReadResult, RepeatSize
 from pipeline.terminal import counted
@@ -22,11 +24,12 @@ from stages.reading.options import Note
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTime:
-    """How long a phase took, and the last line of its progress."""
+    """How long a phase took, the last line of its progress, and the processor seconds of all its processes."""
 
     name: str
     seconds: float
     note: str
+    processor_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +62,29 @@ class UnreadInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InsideSummary(JsonRecord):
+    """What [dedup.inside] cut: how many documents, cuts and characters, and how many documents kept too little."""
+
+    method: str
+    num_documents: int
+    num_cuts: int
+    num_chars: int
+    num_rejected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(JsonRecord):
-    """Counts are those of the whole run. `num_unreadable` counts stretches, and `unread` says about how much
-    was not read with them, but for single bad records; `rejected` is by stage and rule;
-    `seconds` are processor seconds by source and stage; `devices` are the kinds that models ran on, by model;
-    `parsed_texts` is what run.keep_text keeps, `from_output` the earlier output whose texts were the input;
-    `nothing_kept` is the reason where no document was kept; `unlike_pages` are, by source, the documents that
-    went for their URL alone though their text is not like that of the kept one; `num_without_page` are those
-    whose URL names no page; `num_compared` are the documents that came to be compared, `num_without_date`
-    those of them without a time of capture; `notes` counts what was read otherwise than it is written
-    (`stages.reading.options.Note`), `odd_date` is an example of its odd dates; `bucket_cuts` are where each [[bucket]]
-    cuts, `buckets` the parts of sources, `repeats` how often an epoch reads what; `identity` is what later
+    """Counts are those of the whole run. `num_unreadable` counts stretches, and `unread` says about how much was not
+    read with them, but for single bad records; `rejected` is by stage and rule; `seconds` are processor seconds by
+    source and stage; `devices` are the kinds that models ran on, by model; `parsed_texts` is what run.keep_text
+    keeps, `prediction` what `sluice plan --keep` wrote for this run, `from_output` the earlier output whose texts
+    were the input; `nothing_kept` is the reason where no document was kept; `unlike_pages` are, by source, the
+    documents that went for their URL alone though their text is not like that of the kept one; `num_without_page` are
+    those whose URL names no page; `num_compared` are the documents that came to be compared, `num_without_date` those
+    of them without a time of capture; `notes` counts what was read otherwise than it is written
+    (`stages.reading.options.Note`), `odd_date` is an example of its odd dates; `bucket_cuts` are where each
+    [[bucket]] cuts, `buckets` the parts of sources, `repeats` how often an epoch reads what, `inside` what was cut
+    out of documents; `identity` is what later
     calls compare (`RunPlan.identity`)."""
 
     name: str
@@ -101,9 +116,11 @@ class RunSummary(JsonRecord):
     devices: Mapping[str, str] = field(default_factory=dict)
     parsed_texts: ParsedTextsSize | None = None
     from_output: str | None = None
+    prediction: Prediction | None = None
     bucket_cuts: tuple[BucketCuts, ...] = ()
     buckets: tuple[BucketSize, ...] = ()
     repeats: tuple[RepeatSize, ...] = ()
+    inside: InsideSummary | None = left_out_at(None)  # noqa: RUF009  # as it is for every other type
     identity: Mapping[str, Any] = field(repr=False)  # it names every input file
 
 
@@ -218,6 +235,35 @@ def unread_sources(summary: RunSummary) -> list[str]:
         for source, (num, readings) in sums.items()
         if not readings
     ]
+
+
+_REAL_PHASES: Final = {
+    "compare": ("compare",),
+    "tokenize": ("tokenize large files", "tokenize"),
+    "shard": ("cut into shards", "write shards"),
+    "lineage": ("join lineage facts", "write lineage"),
+}
+"""The phases that a prediction takes together, by the name that it gives them."""
+
+
+def came_to(summary: RunSummary) -> dict[str, float]:
+    """What a run came to, by the names of a prediction; processor hours only of what was done in one call, or is
+    counted whatever the number of calls."""
+    stages, phases = Counter[str](), {phase.name: phase.processor_seconds for phase in summary.phases}
+    for of_source in summary.seconds.values():
+        stages.update(of_source)
+    whole = stages.pop("all", 0.0)
+    seconds = dict(stages) | {"read, write": whole - stages.total()}
+    for name, parts in _REAL_PHASES.items():
+        if any(part in phases for part in parts):
+            seconds[name] = sum(phases.get(part, 0.0) for part in parts)
+    return {
+        "documents": summary.num_documents,
+        "kept_documents": summary.num_kept,
+        "kept_share": summary.num_kept / max(summary.num_documents, 1),
+        "tokens": summary.num_tokens,
+        **{f"{STEP}{name}": value / 3600 for name, value in seconds.items()},
+    }
 
 
 def encode_summary(summary: RunSummary) -> bytes:

@@ -165,6 +165,17 @@ class ReadResult(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShortenedResult(JsonRecord):
+    """shortened.json of a unit: its texts without the repeats inside them, how many of its documents were
+    cut, the number of cuts, and their characters."""
+
+    part: CleanPart
+    num_documents: int
+    num_cuts: int
+    num_chars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeResult(JsonRecord):
     """run.json of a unit: its kept documents, their tokens and characters."""
 

@@ -44,7 +44,7 @@ def make_certificate(
     made = certificate.make_certificate(certified, weights_digest)
     if to is None:
         return MadeCertificate(row=made, certified=certified, page=None)
-    from pipeline.report.certificate import publish_page
+    from pipeline.report.training.certificate import publish_page
 
     folder, name = split(to)
     row = certificate.publish_certificate(folder, name, made)

@@ -94,8 +94,9 @@ def _train_on_ray(recipe: TrainRecipe, say: Say, *, shows_progress: bool) -> Tra
     say(f"{begin[0].upper()}{begin[1:]}; then the workers start …")
 
     # With Ray and torch, which a wrong recipe need not wait for.
-    from trainer.launch import check_training, train_on_ray
+    from trainer.launch import train_on_ray
     from trainer.processes.placement import local_cpus
+    from trainer.run.preflight import check_training
 
     check_training(recipe)
     with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
@@ -104,7 +105,7 @@ def _train_on_ray(recipe: TrainRecipe, say: Say, *, shows_progress: bool) -> Tra
 
 def _certified(recipe: TrainRecipe, purges: Sequence[str]) -> str:
     """Write the certificate of a replay that has ended, and its page; gives where it lies."""
-    from pipeline.report.certificate import publish_page
+    from pipeline.report.training.certificate import publish_page
     from trainer.checkpoint.digest import weights_digest
     from trainer.evidence.certificate import certify_replay
 

@@ -27,7 +27,7 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.column_names import SCORE
 from pipeline.plan import Unit
-from pipeline.results.excerpts import ExcerptKeeper, best_of_keepers
+from pipeline.results.excerpts import ExcerptKeeper, ExcerptRow, best_of_keepers
 from pipeline.results.rows import RowWriter
 from pipeline.results.unit_results import (
     CleanPart,
@@ -54,7 +54,8 @@ class UnitFileOptions:
     """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that count against a text
     by the rules of `tables` and `stages` marked in excerpts, every finding, the columns that it adds to
     the parts and to `documents` (`tables.with_added`), the texts after parse, the facts that a run starts from;
-    the sources in which URLs with other fragments are other pages."""
+    the sources in which URLs with other fragments are other pages. Where texts `are_cut` behind all units, the
+    part is one of the unit's own files."""
 
     dedup: DedupTable
     tables: StepTables
@@ -65,6 +66,7 @@ class UnitFileOptions:
     keep_text: bool
     keep_facts: bool
     fragments: frozenset[str]
+    are_cut: bool = False
 
 
 class UnitWriter:
@@ -72,7 +74,7 @@ class UnitWriter:
 
     def __init__(self, out: Folder, options: UnitFileOptions, unit: Unit, tally: UnitTally) -> None:
         self._out, self._options, self._unit, self._tally = out, options, unit, tally
-        self._of_spans: list[dict[str, Any]] = []
+        self._of_spans: list[ExcerptRow] = []
         with contextlib.ExitStack() as opened:  # where one cannot be opened, those before it are given up
             self._open(out, opened)
             self._stack = opened.pop_all()
@@ -85,7 +87,14 @@ class UnitWriter:
         def rows(name: str, schema: Any) -> RowWriter:
             return opened.enter_context(RowWriter(out, name, schema, is_passing=unit.span is not None))
 
-        self._part = rows(unit.part_file, tables.with_added(tables.PART, options.added))
+        schema = tables.with_added(tables.PART, options.added)
+        if options.are_cut and unit.span is None:
+            # Repeats inside texts are known when all are read: they are published without them, part by part.
+            self._part = opened.enter_context(
+                RowWriter(out, f"{folder}/survivors.parquet", schema, is_passing=True)
+            )
+        else:
+            self._part = rows(unit.part_file, schema)
         self._documents = rows(
             f"{folder}/documents.parquet",
             tables.with_added(tables.SCHEMAS["documents"], options.added_to_documents),
@@ -108,7 +117,7 @@ class UnitWriter:
             for excerpt in self._kept_excerpts():
                 self._excerpt_rows.add(excerpt)
 
-    def _kept_excerpts(self) -> Iterable[dict[str, Any]]:
+    def _kept_excerpts(self) -> Iterable[ExcerptRow]:
         if self._of_spans:
             return best_of_keepers(self._of_spans)
         # Of a span all that it held: which of them stay depends on those of the other spans.
@@ -236,7 +245,7 @@ class UnitWriter:
             for finding in document.findings:
                 self._excerpts.offer(document.doc_id, finding, document.text, region)
         self._add_measured(document.doc_id, dict(document.measured))
-        started = time.perf_counter()
+        started = time.process_time()
         self._keys.add(
             {
                 "doc_id": document.doc_id,
@@ -251,7 +260,7 @@ class UnitWriter:
                 "signature": self._signer.signature(document.text) if self._signer else None,
             }
         )
-        tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.perf_counter() - started
+        tally.seconds["signature"] = tally.seconds.get("signature", 0.0) + time.process_time() - started
 
     def _add_row(self, row: Mapping[str, Any]) -> None:
         self._tally.num_without_page += row["host"] is None

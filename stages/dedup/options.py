@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lineage.recipe import RecipeError, key
+from stages.dedup.inside.options import InsideTable
 
 Keep = Literal["longest", "earliest", "newest"]
 """Which of several documents is preferred. One without a time of capture comes after those with one."""
@@ -69,6 +70,7 @@ class DedupTable:
     against: tuple[str, ...] = key(
         (), is_path=True, help="outputs of finished runs whose kept documents must not be repeated"
     )
+    inside: InsideTable = key(InsideTable())
 
     def __post_init__(self) -> None:
         if self.bands * self.rows > self.num_perm:

@@ -91,7 +91,8 @@ Files = Callable[[StepTables], tuple[str, ...]]
 class StepSpec:
     """A step. One without `make` compares documents, and is no part of a chain.
 
-    `is_on`: whether it does anything as its tables stand; else it is left out of the chain and of lineage.
+    `purpose`: what it removes or does and what for, as the predicate of a sentence, for records of the
+    processing. `is_on`: whether it does anything as its tables stand; else it is left out of the chain and of lineage.
     `is_off_where` says what of its tables switches it off, where its other keys then decide nothing.
     `modules`: those that decide, from which its libraries are derived. `recipe_keys`: the keys, or tables,
     that its outcome hangs on, less those that `leaves_out` names. `files`: for each key that names files,
@@ -101,6 +102,7 @@ class StepSpec:
     change that text. `rules`: all that may turn a document down
     as its tables stand, in the order of their verdicts."""
 
+    purpose: str = ""
     make: Callable[[StepInputs], Step] | None = None
     is_on: Callable[[StepTables], bool] = lambda tables: True
     is_off_where: str = ""
@@ -212,6 +214,8 @@ def _language_key(name: str) -> Value:
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
     "url": StepSpec(
+        purpose="removes pages that block lists or reserved rights exclude, and records that are too long or not whole,"
+        " to keep unwanted sites and broken pages out",
         make=_url_step,
         modules=("stages.steps.url",),
         recipe_keys=("url", "rights", "limits.max_document_bytes"),
@@ -233,6 +237,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         ),
     ),
     "prefilter": StepSpec(
+        purpose="removes pages in languages that are not wanted before their text is taken out, to save work",
         make=lambda inputs: PrefilterStep(inputs.tables.language, inputs.pages, ledger=inputs.tables.ledger),
         is_on=lambda tables: tables.language.prefilter and bool(tables.language.kept),
         modules=("stages.steps.prefilter",),
@@ -248,12 +253,15 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: PREFILTER_RULES,
     ),
     "parse": StepSpec(
+        purpose="takes the main text out of each page and removes pages without one, to keep menus and the like out",
         make=lambda inputs: ParseStep(inputs.tables.parse, inputs.pages, ledger=inputs.tables.ledger),
         modules=("stages.steps.parse",),
         recipe_keys=("parse", "limits.max_document_bytes"),
         rules=lambda tables: parse_rules(tables.parse, tables.max_document_bytes),
     ),
     "language": StepSpec(
+        purpose="removes texts in languages that are not wanted or not recognised with certainty, to have the"
+        " wanted languages alone",
         make=lambda inputs: LanguageStep(inputs.tables.language, ledger=inputs.tables.ledger),
         modules=("stages.steps.language",),
         recipe_keys=(
@@ -276,6 +284,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: language_rules(tables.language),
     ),
     "quality": StepSpec(
+        purpose="removes texts that are no running prose by published rules, to keep lists, spam and damaged text out",
         make=_quality_step,
         is_on=lambda tables: (
             bool(tables.quality.rules) or any(own.rules for own in tables.quality.language.values())
@@ -289,6 +298,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=_quality_rules,
     ),
     "classifier": StepSpec(
+        purpose="removes texts that a classifier scores below or above a threshold, to have the texts that it is for",
         make=lambda inputs: ClassifierStep(
             inputs.tables.classifier, ledger=inputs.tables.ledger, load_encoder=inputs.tables.load_encoder
         ),
@@ -300,6 +310,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: classifier_rules(tables.classifier),
     ),
     "decontaminate": StepSpec(
+        purpose="removes texts that hold test questions of benchmarks, so that tests of the model stay valid",
         make=lambda inputs: DecontaminateStep(
             inputs.tables.decontaminate, partial(_load_encode, inputs.tables), ledger=inputs.tables.ledger
         ),
@@ -315,6 +326,8 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         rules=lambda tables: decontaminate_rules(tables.decontaminate),
     ),
     "pii": StepSpec(
+        purpose="replaces personal data and secrets by placeholders, or removes what holds them, so that the model"
+        " does not learn them",
         make=lambda inputs: PiiStep(inputs.tables.pii, ledger=inputs.tables.ledger),
         is_on=lambda tables: bool(tables.pii.kinds),
         modules=("stages.pii.step",),
@@ -324,10 +337,12 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         edits_text=lambda tables: tables.pii.action == "replace",
         rules=lambda tables: pii_rules(tables.pii),
     ),
-    "identity": StepSpec(),
-    "dedup.url": StepSpec(),
-    "dedup.exact": StepSpec(),
-    "dedup.near": StepSpec(),
+    "identity": StepSpec(purpose="removes records that came in twice, so that none counts twice"),
+    "dedup.url": StepSpec(purpose="removes further copies of a page, so that none counts twice"),
+    "dedup.exact": StepSpec(purpose="removes texts that equal another, so that none is learnt by heart"),
+    "dedup.near": StepSpec(
+        purpose="removes texts that nearly equal another, so that none is learnt by heart"
+    ),
 }
 """Every stage by name, in the order a document meets them."""
 

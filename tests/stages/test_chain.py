@@ -133,7 +133,10 @@ def test_steps_whose_tables_ask_for_them_run_in_the_order_of_the_stages():
             decontaminate=DecontaminateTable(against=("b.jsonl",)),
         ),
     )
-    assert chain.stages == STAGES[: STAGES.index("identity")]
+    needed = STAGES[: STAGES.index("identity")]
+    assert chain.stages == needed, (
+        f"off with these tables: {set(needed) - set(chain.stages)}; add theirs above"
+    )
     assert tuple(step.stage for step in chain.steps) == chain.stages
     idle = tables(pii=PiiTable(kinds=()), quality=QualityTable(rules=()))
     assert build_chain(DEFAULT_STEPS, idle).stages == SHORT

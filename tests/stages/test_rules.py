@@ -109,3 +109,7 @@ def test_a_rule_is_named_after_its_step_and_says_what_it_measures() -> None:
         for rule in spec.rules(tables):
             assert rule.stage == stage and rule.help
             assert rule.name.split(".")[0] in (stage, *RULE_SETS)
+
+
+def test_every_step_says_what_it_is_for() -> None:
+    assert [name for name, step in CATALOGUE.items() if not step.purpose] == []

@@ -32,8 +32,9 @@ import dataclasses, json, sys
 from lineage.recipe import parse_table
 from lineage.store.delta import StoreError
 from trainer.attempts import FencedOutError
-from trainer.recovery.repeats import TrainingStoppedError
-from trainer.launch import check_training, train_on_ray
+from trainer.attempts import TrainingStoppedError
+from trainer.launch import train_on_ray
+from trainer.run.preflight import check_training
 from trainer.options import TrainRecipe
 from trainer.processes.placement import local_cpus
 from pipeline.cluster.session import ray_session

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Callable
 from functools import partial
 
 import torch.distributed as dist
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, is_remote, local_path
+from lineage.storage.folder import Folder
 from trainer.data.blocks import BlockReader, LocalBlocks
+from trainer.data.cache.folder import cache_folder
 from trainer.data.cache.reader import CachedBlocks, CacheOptions
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.dataset import Dataset, Slice
@@ -22,19 +22,6 @@ from trainer.options import TrainRecipe
 from trainer.order import Order
 from trainer.processes.heard import by_first_rank
 from trainer.processes.runtime import Process
-
-
-def cache_folder(recipe: TrainRecipe) -> str | None:
-    """The folder of the block cache; None where shards are read in place (local ones, and no
-    train.cache.dir)."""
-    table = recipe.train
-    if table.cache.dir is not None:
-        return local_path(table.cache.dir)
-    if not any(is_remote(entry.out) for entry in table.outs):
-        return None
-    if is_remote(table.output):
-        return os.path.join(tempfile.gettempdir(), "sluice-cache")
-    return os.path.join(local_path(table.output), "cache")
 
 
 def open_reader(recipe: TrainRecipe, corpus: Corpus, order: Order, part: Slice) -> BlockReader:

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.attempts import TrainingStoppedError
 from trainer.health.probe import Probe, judge, probe
 from trainer.health.replicas import OddReplica, Replicas
 from trainer.health.signs import Sign, SignReader, names_of_this_node
 from trainer.options import TrainTable
 from trainer.processes.heard import of_every_rank
-from trainer.recovery.repeats import TrainingStoppedError
 from trainer.telemetry.symptoms import Symptom
 
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
-from trainer.attempts import FencedOutError, failures
+from trainer.attempts import FencedOutError, TrainingStoppedError, failures
 from trainer.checkpoint.room import DiskFullError
 from trainer.checkpoint.store import CheckpointError, newest_step
 from trainer.in_place.survivor import ParticipantJob, participate
@@ -26,7 +26,6 @@ from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
 from trainer.processes.runtime import join_process_group, process_began
 from trainer.processes.supervisor import Processes, Supervisor, make_store
-from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
 from trainer.run.train import train

@@ -22,7 +22,7 @@ from typing import Any, Final
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
-from trainer.attempts import FencedOutError, record_failure
+from trainer.attempts import FencedOutError, TrainingStoppedError, record_failure
 from trainer.checkpoint.store import CheckpointError
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import make_order
@@ -32,7 +32,6 @@ from trainer.options import TrainRecipe
 from trainer.processes.agreement import CannotRecoverError
 from trainer.processes.participant import GenerationOverError, Participant, Rendezvous
 from trainer.processes.runtime import local_device
-from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.result import TrainingResult
 from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.step_report import Sink

@@ -57,7 +57,7 @@ def claim_attempt(
 
 def progress_from(snapshot: Snapshot, claimed: ClaimedAttempt, recipe: TrainRecipe) -> Progress:
     """The progress with which the claimed attempt goes on."""
-    skips = skip_counter(recipe.train.faults, None)
+    skips = skip_counter(recipe.train, None)
     skips.row, skips.lowered = snapshot.skipped_in_row, snapshot.lowered
     return Progress(
         step=snapshot.step,

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
-from trainer.attempts import Attempt, Fence
+from trainer.attempts import Attempt, Fence, TrainingStoppedError
 from trainer.checkpoint.state import Saver, check_together, load_weights, load_whole, restore, training_state
 from trainer.checkpoint.store import Position
 from trainer.data.dataset import IGNORED
@@ -40,7 +40,6 @@ from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_signal
-from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined, join
 
@@ -218,7 +217,7 @@ def _descend(run: DoremiParts, step: int, micro_batches: Sequence[DeviceRows], w
     share[run.number] = torch.from_numpy(weights).to(share)
     counts = torch.zeros_like(share)
     for rows in micro_batches:
-        counts.index_add_(0, rows.sources_B, (rows.labels_BT != IGNORED).sum(-1).to(counts.dtype))
+        counts.index_add_(0, rows.sources_B, rows.num_counted.to(counts.dtype))
     scale = share / counts.clamp_min(1)
     total, routings = 0.0, []
     for index, rows in enumerate(micro_batches):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from trainer.data.dataset import IGNORED
 from trainer.model.context import Masks
 from trainer.model.experts import Routing
 from trainer.model.loss import Targets
@@ -40,6 +41,11 @@ class DeviceRows:
             sources_B=torch.zeros_like(tokens_BT[:, 0]),
             rows_B=torch.arange(num_rows, device=tokens_BT.device),
         )
+
+    @property
+    def num_counted(self) -> Tensor:
+        """How many labels of each row count, (B)."""
+        return (self.labels_BT != IGNORED).sum(-1)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> DeviceRows:
         """`change` of every tensor."""

@@ -30,7 +30,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.data.dataset import IGNORED
 from trainer.model.attention import Kernel, document_masks, kernel_for
 from trainer.model.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
@@ -148,7 +147,7 @@ class ParallelModel:
         if self.config.experts is None:
             return None
         sizes = self.layout.mesh
-        counted_B = (rows.labels_BT != IGNORED).sum(-1)
+        counted_B = rows.num_counted
         return Routing(
             places_BT=places_BT.chunk(sizes.tp, dim=1)[dist.get_rank() % sizes.tp],
             counted_B=counted_B,

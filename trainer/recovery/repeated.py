@@ -12,14 +12,13 @@ from typing import Final
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
-from trainer.attempts import attempts
+from trainer.attempts import TrainingStoppedError, attempts
 from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints, newest_with_files
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import make_order
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, TrainTable
 from trainer.provenance.exposure import sequences_of, spans_of
-from trainer.recipe_tables.failures import FaultsTable
-from trainer.recovery.repeats import MOST_IN_A_ROW, OnRepeat, SkipCounter, TrainingStoppedError
+from trainer.recovery.repeats import MOST_IN_A_ROW, OnRepeat, SkipCounter
 from trainer.recovery.rollbacks import Rollback, record_rollback, rollbacks
 
 Ranges = tuple[tuple[int, int], ...]
@@ -28,19 +27,17 @@ _SHOWN: Final = 20
 """Documents that are named of the batches that were skipped."""
 
 
-def skip_counter(table: FaultsTable, position: Position | None) -> SkipCounter:
+def skip_counter(table: TrainTable, position: Position | None) -> SkipCounter:
     """The count of skipped batches in a row, as the checkpoint that a run goes on from has it."""
     asked = OnRepeat(
-        max_skips=table.max_skips,
-        action=table.on_repeat,
-        lower_factor=table.lower_factor,
-        lower_steps=table.lower_steps,
+        max_skips=table.faults.max_skips,
+        action=table.faults.on_repeat,
+        lower_factor=table.faults.lower_factor,
+        lower_steps=table.faults.lower_steps,
     )
-    return (
-        SkipCounter(asked)
-        if position is None
-        else SkipCounter(asked, position.skipped_in_row, position.lowered)
-    )
+    if position is None:
+        return SkipCounter(asked)
+    return SkipCounter(asked, position.skipped_in_row, position.lowered)
 
 
 def left_out(output: Folder) -> Ranges:

@@ -9,15 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from trainer.attempts import TrainingStoppedError
 from trainer.checkpoint.store import LoweredRate
 
 MOST_IN_A_ROW: Final = 3
 """So many times in a row a run may go back, or lower its rate, and meet the next skipped batches right
 behind: then it is not their data, and it stops."""
-
-
-class TrainingStoppedError(RuntimeError):
-    """The run ended itself for a reason that trying again does not mend; the message says what to do."""
 
 
 class RepeatedFaultsError(RuntimeError):

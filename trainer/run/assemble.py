@@ -216,9 +216,7 @@ def _auto_cadence(recipe: TrainRecipe, goodput: LiveGoodput | None) -> AutoCaden
 def first_progress(joined: Joined, recipe: TrainRecipe) -> Progress:
     """That of a run which begins, or goes on from a checkpoint."""
     table = recipe.train
-    progress = Progress(
-        step=0, last_saved=-1, next_save=None, skips=skip_counter(table.faults, joined.position)
-    )
+    progress = Progress(step=0, last_saved=-1, next_save=None, skips=skip_counter(table, joined.position))
     if joined.position is not None and joined.name is not None:
         progress.step = progress.last_saved = joined.position.step
         progress.checkpoint = checkpoint_folder(recipe).folder(joined.name).url

@@ -58,7 +58,7 @@ def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> R
         if folder is not None:
             check_together(folder, control)
         position = None if folder is None else read_position(folder)
-        skips = skip_counter(table.faults, position)
+        skips = skip_counter(table, position)
         context = step_context(recipe, feed, model, skips, PhaseClock(model.device))
         context.keeps_rows = True
         load_weights(context, recipe, folder, num_rows=feed.num_rows, control=control)

@@ -97,6 +97,14 @@ def check_run(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[s
     return [*first, *_unread_tables(recipe.train, config), *_epochs(order, recipe.train.steps)]
 
 
+def check_training(recipe: TrainRecipe) -> None:
+    """RecipeError now for what every worker would find out later: `check_recipe` finds the rest, sooner."""
+    corpus = open_corpus(recipe.train.outs)
+    make_order(recipe, corpus)
+    config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
+    check_layout(recipe.train, config)
+
+
 def _unread_tables(table: TrainTable, config: ModelConfig) -> Iterator[str]:
     """Tables that this run does not read. They may stay in the recipe, for a call with another model or dtype."""
     if config.experts is None and table.experts != ExpertsTable():

@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.data.dataset import IGNORED
 from trainer.model.experts import Routing, load_figures
 from trainer.model.loss import Losses
 from trainer.model.rows import DeviceRows, MicroBatch
@@ -227,7 +226,7 @@ class _StepLosses:
         self.sums_S.index_add_(0, micro.rows.sources_B, of_rows)
         self._work[2] += found.z_BT.sum(dtype=self._work.dtype)
         if self._rows is not None:
-            counted_B = (micro.rows.labels_BT != IGNORED).sum(-1).to(of_rows.dtype)
+            counted_B = micro.rows.num_counted.to(of_rows.dtype)
             self._rows.index_add_(1, micro.rows.rows_B, torch.stack([of_rows, counted_B]))
         if self._tokens is not None:
             self._tokens.add(micro.rows, found.of_tokens_BT)
@@ -272,7 +271,7 @@ def _count_labels(context: StepContext, micro_batches: Sequence[DeviceRows]) -> 
     float64."""
     counts = torch.zeros(context.batches.num_sources + 1, dtype=torch.float64, device=context.model.device)
     for micro in micro_batches:
-        counts.index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(counts.dtype))
+        counts.index_add_(0, micro.sources_B, micro.num_counted.to(counts.dtype))
     if context.stop_requested():
         counts[-1] = 1.0
     context.clock.waiting("all-reduce of label counts")
@@ -298,7 +297,7 @@ def evaluate(context: StepContext, batches: Iterable[Sequence[DeviceRows]]) -> t
             if found is None:
                 continue
             loss_B = found.of_tokens_BT.sum(-1, dtype=totals.dtype)
-            counted_B = (micro.rows.labels_BT != IGNORED).sum(-1)
+            counted_B = micro.rows.num_counted
             totals[0].index_add_(0, rows.sources_B, loss_B)
             totals[1].index_add_(0, rows.sources_B, counted_B.to(totals.dtype))
     model.reshard()  # a checkpoint may be the next thing

@@ -21,7 +21,7 @@ from functools import partial
 
 from lineage.openlineage import EventDataset, JobFacts, job_events
 from lineage.storage.folder import Folder
-from trainer.attempts import AttemptEnd, attempts, end
+from trainer.attempts import AttemptEnd, TrainingStoppedError, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
 from trainer.feed.feed import Feed
 from trainer.huggingface.names import parameter_axes
@@ -35,7 +35,7 @@ from trainer.parallel.layout import parallel_layout
 from trainer.processes.heard import by_first_rank
 from trainer.provenance.setup import make_setup, record_setup
 from trainer.recovery.repeated import go_back_before, left_out
-from trainer.recovery.repeats import RepeatedFaultsError, TrainingStoppedError
+from trainer.recovery.repeats import RepeatedFaultsError
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.run.assemble import assemble, first_progress, look_at_machines, open_groups
 from trainer.run.first_weights import origin_together

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypedDict
 from uuid import UUID
 
 import duckdb
@@ -51,6 +51,19 @@ from lineage.store.queries.query import (
     too_slow,
 )
 from lineage.store.queries.views import COLUMNS, definition
+
+_Node = dict[str, object]
+"""An object of a statement as DuckDB parses it."""
+
+
+class _Request(TypedDict):
+    """What the process that asks is given: the output, its version, the fields of `Limits` and the statements."""
+
+    out: str
+    version: int | None
+    limits: Any
+    asked: list[str]
+
 
 __all__ = ["Json", "Limits", "QueryError", "QueryResult", "WrongQueryError", "query", "questions", "to_json"]
 
@@ -242,7 +255,9 @@ def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         elif node.get("type") == "SHOW_REF" and node.get("query") is None:
             raise WrongQueryError(f"SHOW is not answered here (views: {', '.join(COLUMNS)})")
         elif node.get("type") == "TABLE_FUNCTION":
-            function = str(node["function"].get("function_name", "")).lower()
+            called = node["function"]
+            assert isinstance(called, dict)
+            function = str(called.get("function_name", "")).lower()
             if function not in _TABLE_FUNCTIONS:
                 raise WrongQueryError(f"the table function {function!r} is not one that may be asked here")
         function = str(node.get("function_name", "")).lower()
@@ -250,10 +265,10 @@ def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
             raise WrongQueryError(f"the function {function!r} is not one that may be asked here")
 
 
-def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> _Node:
     """A statement as DuckDB parses it; where `error`, with its words."""
     ((serialized,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
-    tree: dict[str, Any] = json.loads(serialized)
+    tree: _Node = json.loads(serialized)
     return tree
 
 
@@ -267,7 +282,7 @@ def _own_names(connection: duckdb.DuckDBPyConnection, named: set[str]) -> set[st
     return {name for name in named - internal if not name.startswith((*_REFUSED_BEGINNINGS, "_"))}
 
 
-def _check_table(node: dict[str, Any], known: set[str]) -> None:
+def _check_table(node: _Node, known: set[str]) -> None:
     names = [str(node.get(part) or "") for part in ("catalog_name", "schema_name", "table_name")]
     plain = names[0].lower() in ("", "memory", "main") and names[1].lower() in ("", "main")
     if not plain or names[2].lower() not in known:
@@ -275,7 +290,7 @@ def _check_table(node: dict[str, Any], known: set[str]) -> None:
         raise WrongQueryError(f"there is no view {shown!r} here (views: {', '.join(COLUMNS)})")
 
 
-def _nodes(tree: object) -> Iterator[dict[str, Any]]:
+def _nodes(tree: object) -> Iterator[_Node]:
     """Every object of a parsed statement."""
     left = [tree]
     while left:
@@ -287,7 +302,7 @@ def _nodes(tree: object) -> Iterator[dict[str, Any]]:
             left.extend(node)
 
 
-def _cte_entries(node: dict[str, Any]) -> list[dict[str, Any]]:
+def _cte_entries(node: _Node) -> list[_Node]:
     names = node.get("cte_map")
     return names["map"] if isinstance(names, dict) else []
 
@@ -317,7 +332,7 @@ def to_json(value: object) -> Json:
     return str(value)
 
 
-def _serve(request: dict[str, Any], answer: IO[bytes]) -> None:
+def _serve(request: _Request, answer: IO[bytes]) -> None:
     """Answer the questions of `request`, message by message: 8 bytes of length, then JSON of its kind and
     content."""
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from lineage.store.column_names import SIGNALS, added_columns
-from lineage.store.tables import SCHEMAS, TABLES, TableSpec
+from lineage.store.column_names import SIGNALS, added_columns, added_to_edits
+from lineage.store.tables import CUTS, SCHEMAS, TABLES, TableSpec
 
 
 def _columns_of(table: TableSpec) -> tuple[str, ...]:
@@ -35,6 +35,7 @@ def definition(view: str, present: Collection[str]) -> str:
     recipe added are shown as they are."""
     schema = SCHEMAS[view]
     shown = [_show(column, schema) for column in COLUMNS[view]]
+    shown += [_show(column, CUTS) for column in added_to_edits(present) if view == "edits"]
     columns = ", ".join([*shown, *map(_show_added, added_columns(present))])
     return f"CREATE VIEW {view} AS SELECT {columns} FROM {_rows_of(view)}"
 

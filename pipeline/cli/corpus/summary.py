@@ -62,6 +62,15 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
             f" personal data in them: {decimal(kept.bytes)}.",
             soft_wrap=True,
         )
+    if summary.inside is not None:
+        inside = summary.inside
+        screen.print(
+            f"{counted(inside.num_cuts, 'cut')} of text that stands elsewhere"
+            f" ({counted(inside.num_chars, 'character')}) in {counted(inside.num_documents, 'document')}"
+            f" (dedup.inside); {counted(inside.num_rejected, 'document')} kept too little.",
+            soft_wrap=True,
+            markup=False,
+        )
     if summary.num_without_page:
         screen.print(
             f"{counted(summary.num_without_page, 'document has', 'documents have')} no URL of a page: rules by"

@@ -387,6 +387,16 @@ def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
 
 def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
     """What no host or domain names, so that nobody takes the plan for all there is."""
+    if plan.num_relying:
+        print(
+            f"{counted(plan.num_relying, 'document')} of OUT had text cut that stays in these (dedup.inside): it"
+            " goes with them, and does not come back where it was cut"
+        )
+    if plan.num_staying:
+        print(
+            f"of {counted(plan.num_staying, 'document')} among these, text was cut that stays in other documents:"
+            " sluice trace OUT --doc ID names them"
+        )
     if plan.num_without_page:
         print(
             f"{counted(plan.num_without_page, 'document of OUT is', 'documents of OUT are')} of no page (url"

@@ -90,17 +90,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _template(options: argparse.Namespace, text: str) -> None:
-    if options.to is None:
+    if options.to is not None:
+        if not options.to.endswith(".toml"):
+            raise RecipeError(
+                f"--to {options.to!r}: expected a name that ends in .toml for --statements-template"
+            )
+        check_outside("--to", options.to)
+        folder, name = split(options.to)
+        if not folder.publish_new(name, text.encode()):
+            raise RecipeError(f"--to {options.to} exists and may have answers: give another name")
+    if options.json:
+        print_json({"format": options.format, "file": options.to, "text": text})
+    elif options.to is None:
         print(text, end="")
-        return
-    if not options.to.endswith(".toml"):
-        raise RecipeError(
-            f"--to {options.to!r}: expected a name that ends in .toml for --statements-template"
-        )
-    check_outside("--to", options.to)
-    folder, name = split(options.to)
-    if not folder.publish_new(name, text.encode()):
-        raise RecipeError(f"--to {options.to}: it is there already, and may have answers: give another name")
+    else:
+        print(visible(f"Wrote {options.to}. Next: answer its questions, then pass it with --statements"))
 
 
 def _print(row: dict[str, object], to: str | None) -> None:

@@ -47,8 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")
-    way.add_argument("--url")
-    way.add_argument("--host")
+    way.add_argument("--url", metavar="URL", help="all documents of this URL, in any spelling")
+    way.add_argument("--host", metavar="HOST", help="all documents of this host")
     way.add_argument("--hash", metavar="HEX", help="a raw, text, clean or tokens hash: 32 hex digits")
     way.add_argument("--warc", metavar="FILE", help="a crawl file; with --offset")
     way.add_argument("--shard", metavar="SOURCE/N", help="a token shard; with --offset")
@@ -56,8 +56,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offset", type=count, metavar="N", help="byte offset in the crawl file, or token in the shard"
     )
-    parser.add_argument("--step", type=count, metavar="T")
-    parser.add_argument("--row", type=count, metavar="K")
+    parser.add_argument("--step", type=count, metavar="T", help="a training step, from 0; with --run")
+    parser.add_argument(
+        "--row", type=count, metavar="K", help="a row of the step's batch, from 0 (all); with --step"
+    )
     add_json(parser)
 
 

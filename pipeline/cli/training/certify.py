@@ -24,7 +24,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json
 from pipeline.cli.printing import print_json
-from pipeline.terminal import visible
+from pipeline.terminal import counted, visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +75,8 @@ def _write(options: argparse.Namespace, output: Folder) -> dict[str, object]:
     if not options.json:
         readings = sum(purge["readings"] for purge in row["purges"])
         line = (
-            f"{certified.checkpoint.name} of run {certified.run!r}: {readings:,} readings of what"
-            f" {len(row['purges']):,} purges took, 0 applied. Certificate: {options.to}; page: {made.page}"
+            f"{certified.checkpoint.name} of run {certified.run!r}: {counted(readings, 'reading')} of documents of"
+            f" {counted(len(row['purges']), 'purge')}, 0 applied. Certificate: {options.to}; page: {made.page}"
         )
         print(visible(line))
         print(visible(f"  read {certified.read}"))

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     except NoRecorderError as error:
         raise FailedError(str(error)) from error
     if options.to is not None:
-        from pipeline.report.diagnosis import render_diagnosis
+        from pipeline.report.training.diagnosis import render_diagnosis
 
         folder, name = split(options.to)
         folder.publish(name, render_diagnosis(found).encode())

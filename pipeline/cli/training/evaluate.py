@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         check_outside("--to", options.to)
     results, read = _recorded(options) if options.on is None else _evaluated(options)
     if options.to is not None:
-        from pipeline.report.evaluation import render_evaluations
+        from pipeline.report.training.evaluation import render_evaluations
 
         folder, name = split(options.to)
         folder.publish(name, render_evaluations(read, results).encode())

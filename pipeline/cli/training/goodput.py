@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
             " that was started with this release"
         )
     if options.to is not None:
-        from pipeline.report.goodput import render_goodput
+        from pipeline.report.training.goodput import render_goodput
 
         folder, name = split(options.to)
         folder.publish(name, render_goodput(options.run_output, account, time.time()).encode())

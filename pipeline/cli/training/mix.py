@@ -322,7 +322,7 @@ def _print_choice(choice: Choice, floor: float | None) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from pipeline.report.mix import REPORT, as_plain, render_mix
+    from pipeline.report.training.mix import REPORT, as_plain, render_mix
     from trainer.mix.report import make_report
 
     ablation = _open(options)

@@ -1,35 +1,4 @@
-"""Estimate memory, communication, bubble, MFU, checkpoint cadence, days and cost of a training recipe on the
-machines of its [plan].
-
-  sluice plan recipes/train.toml
-  sluice plan recipes/train.toml --set train.model=8B --set train.workers=64 --set train.parallel.dp_shard=64 \\
-      --set train.global_batch=512 --set train.seq_len=8192 --set plan.gpu=H200
-
-  sluice plan recipes/train.toml --roofline        bounds of each product; experts; tokens; loading
-  sluice plan recipes/train.toml --search          all layouts for this model and number of processes, fastest first
-  sluice plan recipes/train.toml --simulate        goodput under failures, spares, load on storage
-  sluice plan recipes/train.toml --measure --to device.json  measure this device; then --set plan.measured=FILE
-  sluice plan --measure --to device.json           the same for a model of 125 million parameters
-
-The command starts nothing and needs no GPU (--measure alone uses the device). If train.data has no finished
-output yet, the vocabulary is that of the model's config.json, or 128,256 (Llama 3) for a named size. Every
-figure is an estimate; trainer/planning has its formula and source. Exit code 0 even if the model does not fit;
-1 if --search finds no layout that fits.
-
---search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes. It tries
-every mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. Rejected layouts are
-counted by reason (too little memory, tensor parallel across nodes, not supported); --json lists each. The
-first layout is printed as --set arguments.
-
---roofline compares the operations per byte of each product with the ridge of its dtype. It also shows the
-number of experts from which an all-to-all takes longer than the all-reduce of tensor parallel, the optimal
-tokens and the loss of a scaling law for this model size (a forecast: fitted on other data and another
-tokenizer), and the bytes that the loader must read.
-
---simulate draws 200 runs of the recipe's fleet (any size: --set train.workers). Failures follow the rate of
-[plan] and Llama 3's published causes; each run has the optimal cadence, restarts or recovery in place, spares
-and repair. The output has the spread of goodput and the closed-form value, then the storage load of all
-nodes (requests, bytes, names), compared with storage tiers."""
+"""The plan of a training recipe: what `sluice plan` does for one."""
 
 from __future__ import annotations
 
@@ -41,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.cli.arguments import add_json, add_recipe, count
+from pipeline.cli.arguments import count
 from pipeline.cli.printing import console, print_json, titled_table
 from pipeline.cli.training import bounds as bounds_page
 from pipeline.cli.training import fleet as fleet_page
@@ -68,13 +37,13 @@ _MEASURED: Final = {
 """What is measured where no recipe says which model a plan is for."""
 
 
+_LAYOUTS: Final = 20
+
 _LEAST_GPU_HOURS: Final = 0.05
 """Less is shown as 0.0."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "a training run (optional with --measure)", is_optional=True)
-    add_json(parser)
+def configure(parser: argparse._ArgumentGroup) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--roofline", action="store_true", help="bounds of products, experts, tokens and reading"
@@ -96,8 +65,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--to", type=Path, metavar="FILE", help="the file that --measure writes")
     parser.add_argument(
-        "--limit", type=count, default=20, metavar="N", help="number of layouts that --search ranks (20)"
+        "--limit",
+        type=count,
+        default=_LAYOUTS,
+        metavar="N",
+        help="number of layouts that --search ranks (20)",
     )
+
+
+def given(options: argparse.Namespace) -> str | None:
+    """The first of these options that a call has."""
+    named = ("roofline", "search", "simulate", "measure", "to")
+    found = next((f"--{name}" for name in named if getattr(options, name)), None)
+    return found or ("--limit" if options.limit != _LAYOUTS else None)
 
 
 def run(options: argparse.Namespace) -> int:

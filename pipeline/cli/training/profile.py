@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     except TraceError as error:
         raise FailedError(str(error)) from error
     if options.to is not None:
-        from pipeline.report.profile import render_profile
+        from pipeline.report.training.profile import render_profile
 
         folder, name = split(options.to)
         folder.publish(name, render_profile(found).encode())
@@ -92,7 +92,7 @@ def profile_json(found: Profile) -> dict[str, object]:
 
 
 def _show(found: Profile) -> None:
-    from pipeline.report.profile import heading
+    from pipeline.report.training.profile import heading
 
     out = console()
     out.print(visible(heading(found)))
@@ -103,7 +103,7 @@ def _show(found: Profile) -> None:
 
 
 def _tables(found: Profile) -> Iterator[Any]:
-    from pipeline.report import profile as words
+    from pipeline.report.training import profile as words
 
     table = titled_table(
         words.span(found), "seconds, the mean of ranks", "measured", words.expected_head(found)

@@ -3,7 +3,7 @@
   sluice prove RUN_OUTPUT --url https://example.org/page --to proof.json
   sluice prove RUN_OUTPUT --domain example.org --to proof.json       a registered domain, with all its hosts
   sluice prove RUN_OUTPUT --text article.txt --to proof.json         a clean text, character by character
-  sluice prove RUN_OUTPUT --step 5000 --url URL                      another committed checkpoint (the newest)
+  sluice prove RUN_OUTPUT --step 5000 --url URL                      another committed checkpoint than the newest
 
   python deploy/verify_proof.py ROOT proof.json                      the recipient checks the proof
 

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
     found = _explained_here(asked) if here else _explained_on_ray(asked, address)
     if options.to is not None:
-        from pipeline.report.why import render_why
+        from pipeline.report.training.why import render_why
 
         folder, name = split(options.to)
         folder.publish(name, render_why(found, options.page).encode())

@@ -140,7 +140,8 @@ def _tells(decision: StageDecision) -> bool:
 
 def _words(decision: StageDecision) -> Text:
     if decision.verdict == "edit":
-        return plain(f"changed {decision.rule}: {short_number(decision.value or 0)}")
+        stays = f" characters, which stay in {decision.matched}" if decision.matched else ""
+        return plain(f"changed {decision.rule}: {short_number(decision.value or 0)}{stays}")
     measured = ""
     if decision.value is not None:
         is_language = decision.stage == "language" and decision.rule is None

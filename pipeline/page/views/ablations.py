@@ -13,7 +13,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.trace.tracing import UNREADABLE
-from pipeline.report.mix import REPORT
+from pipeline.report.training.mix import REPORT
 
 MOST_ROWS: Final = 200
 _RESULTS: Final = "results.csv"

@@ -16,7 +16,7 @@ from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Tracer, UnknownError
 from pipeline.inspect.trace.tracing import UNREADABLE, ExposedRun, known_checkpoints, training_account
 from pipeline.page.views.plan import Certificates, certificates_of
-from pipeline.report.profile import render_profile
+from pipeline.report.training.profile import render_profile
 from pipeline.training.profiled import read_profile
 from trainer.evaluation.result import EvaluationResult
 from trainer.telemetry.metrics_file import METRICS_FILE, metrics_size

@@ -5,39 +5,52 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.record.forms.form import Field, Form, FormFacts, Section, counted_sources, listed, period
-from pipeline.record.forms.processing import cleaning, languages
+from pipeline.record.forms.form import Field, Form, FormFacts, Section, counted_sources, listed, period, size
+from pipeline.record.forms.processing import cleaning, languages, personal_data
 
 
 def _sources(facts: FormFacts) -> str | None:
     rows = facts.figures.tables["sources"]
     named = all(facts.stated.of_source(row["source"], "name") for row in rows)
-    return counted_sources(rows, facts) if named else None
+    return counted_sources(rows, facts, with_kind=True) if named else None
 
 
 def _number(facts: FormFacts) -> str:
     value = facts.figures.value
     lines = [f"{value('documents') or 0:,} documents of {value('tokens') or 0:,} tokens"]
     if (read := value("read_tokens")) is not None:
-        lines.append(f"{read:,} tokens as training has read them, each as often as it was read")
-    return listed(lines)
+        lines += [
+            f"{read:,} tokens read in training from these documents, where what was read twice counts twice and what"
+            " was not read counts nothing",
+            f"{value('kept') or 0:,} documents of {value('kept_tokens') or 0:,} tokens kept after cleaning, read or"
+            " not",
+        ]
+    return listed(
+        [*lines, *(f"source {row['source']}: {size(row)}" for row in facts.figures.tables["sources"])]
+    )
 
 
 def _types(facts: FormFacts) -> str:
     return f"Texts without labels.\n{languages(facts) or ''}".strip()
 
 
-def _personal(facts: FormFacts) -> str | None:
-    rows = facts.figures.tables["personal_data"]
-    if not rows:
-        return None
-    return "Of what was found and replaced:\n" + listed([f"{row['kind']}: {row['num']:,}" for row in rows])
+def _personal(facts: FormFacts) -> str:
+    if not any(row["stage"] == "pii" for row in facts.figures.tables["steps"]):
+        return "None: no search for personal information was made."
+    if not (lines := personal_data(facts)):
+        return "None was replaced: the search found none, or what held some was removed, as (9) says."
+    return (
+        "Replaced by placeholders in the documents that the record is of. Other kinds, such as names, are not searched"
+        f" for, and what the search did not find is still in the texts.\n{listed(lines)}"
+    )
 
 
 def _collected(facts: FormFacts) -> str | None:
     rows = facts.figures.tables["sources"]
     found = [f"source {row['source']}: {period(row)}" for row in rows if period(row) is not None]
-    return listed(found) if found and len(found) == len(rows) else None
+    if not found or len(found) < len(rows):
+        return None
+    return "By the time at which each record was captured:\n" + listed(found)
 
 
 def _item(number: int, label: str, question: str | None = None, **more: object) -> Field:
@@ -53,7 +66,12 @@ FORM: Final = Form(
             title="High-level summary of the datasets used",
             fields=(
                 Field(name="system", label="System or service", question="its name and version"),
-                _item(1, "(1) The sources or owners of the datasets", lineage=_sources),
+                _item(
+                    1,
+                    "(1) The sources or owners of the datasets",
+                    lineage=_sources,
+                    needs="the name and the owner of each source",
+                ),
                 _item(
                     2,
                     "(2) How the datasets further the intended purpose of the system or service",
@@ -72,12 +90,12 @@ FORM: Final = Form(
                     7,
                     "(7) Whether the datasets include personal information, as defined in subdivision (v) of Section"
                     " 1798.140",
-                    "yes or no; what was replaced says nothing of what was not found",
+                    "yes or no; see below what was found and replaced, and that the search cannot find all",
                 ),
                 Field(
                     name="7.found",
                     label="Personal information that was found and replaced, by kind",
-                    lineage=lambda facts: _personal(facts) or "None.",
+                    lineage=_personal,
                 ),
                 _item(
                     8,
@@ -89,14 +107,14 @@ FORM: Final = Form(
                     9,
                     "(9) Whether there was any cleaning, processing, or other modification to the datasets, including"
                     " the intended purpose of those efforts",
-                    "what was done before or behind this pipeline",
+                    "what else was done to the data, before or after the steps that are printed here, and what for",
                     lineage=cleaning,
                 ),
                 _item(
                     10,
                     "(10) The time period during which the data in the datasets were collected, including a notice if"
                     " the data collection is ongoing",
-                    "the period, where records have no time of capture",
+                    "MM/YYYY to MM/YYYY; only where no period is printed here, since the records have none",
                     lineage=_collected,
                 ),
                 Field(name="10.ongoing", label="Is the collection ongoing?", question="yes or no"),

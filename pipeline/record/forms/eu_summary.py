@@ -13,7 +13,6 @@ from pipeline.record.forms.form import (
     FormFacts,
     Section,
     counted_sources,
-    has,
     listed,
     month,
     period,
@@ -39,9 +38,14 @@ def _size(facts: FormFacts) -> str:
     tokens, documents = facts.figures.value("tokens") or 0, facts.figures.value("documents") or 0
     lines = [f"{size_bin(tokens)} ({tokens:,} tokens of {documents:,} documents after pre-processing)"]
     if (read := facts.figures.value("read_tokens")) is not None:
-        lines.append(f"Training read {read:,} tokens of them, each as often as it was read.")
+        kept, kept_tokens = facts.figures.value("kept") or 0, facts.figures.value("kept_tokens") or 0
+        lines += [
+            f"The model has read all or a part of each of these documents, {read:,} tokens in all: what was read twice"
+            " counts twice, what was not read counts nothing.",
+            f"Pre-processing kept {kept_tokens:,} tokens of {kept:,} documents, read or not.",
+        ]
     if purged := facts.figures.value("purged_and_read"):
-        lines.append(f"{purged:,} of the documents were deleted since and are still in the weights.")
+        lines.append(f"{purged:,} of the documents were deleted since, and the model has still read them.")
     return "\n".join(lines)
 
 
@@ -81,16 +85,16 @@ def _text(*kinds: str) -> Answer:
 
 
 def _domains(facts: FormFacts) -> str | None:
+    if not facts.figures.value("domains"):
+        return "None: no document has an address with a registered domain."
     if facts.stated.small_provider is None:
         return None
     is_small = facts.stated.small_provider == "yes"
     top = facts.figures.top_domains(small=is_small)
-    if not top:
-        return None
-    rule = "the lower of the top 5% and 1,000" if is_small else "the top 10%"
+    rule = "The lower of the top 5% and 1,000" if is_small else "The top 10%"
     head = (
-        f"By size of retained content, {rule} of {facts.figures.value('domains'):,} domains, of all sources"
-        f" ({sum(row['bytes'] for row in top):,} bytes); the record as JSON has the sizes of each."
+        f"{rule} of the {facts.figures.value('domains'):,} domains of all sources together, by the size of the text"
+        f" that was kept of each ({sum(row['bytes'] for row in top):,} bytes in all, UTF-8):"
     )
     return head + "\n" + listed([f"{row['domain']}: {row['bytes']:,} bytes" for row in top])
 
@@ -103,12 +107,10 @@ def _modality(name: str) -> Field:
     )
 
 
-def _comments(section: str, applies: tuple[str, ...] = ()) -> Field:
+def _comments(section: str, kinds: tuple[str, ...] = ()) -> Field:
     question = "anything that a reader should know besides"
     name = f"{section}.comments"
-    if not applies:
-        return Field(name=name, label=_COMMENTS, question=question, is_optional=True)
-    return Field(name=name, label=_COMMENTS, question=question, is_optional=True, applies=has(*applies))
+    return Field(name=name, label=_COMMENTS, question=question, is_optional=True, kinds=kinds)
 
 
 FORM: Final = Form(
@@ -178,7 +180,7 @@ FORM: Final = Form(
                 Field(
                     name="1.3.latest",
                     label="Latest date of data acquisition/collection for model training",
-                    question="MM/YYYY, where records have no time of capture",
+                    question="MM/YYYY; only where no date is printed here, since the records have none",
                     lineage=_latest,
                 ),
                 Field(
@@ -189,7 +191,7 @@ FORM: Final = Form(
                 Field(
                     name="1.3.languages",
                     label="Description of the linguistic characteristics of the overall training data",
-                    lineage=languages,
+                    lineage=lambda facts: languages(facts) or "None: no tokens are counted.",
                 ),
                 Field(
                     name="1.3.other",
@@ -213,19 +215,19 @@ FORM: Final = Form(
                     name="2.1.modalities",
                     label="Modality(ies) of the content covered by the datasets concerned",
                     lineage=_text("public"),
-                    applies=has("public"),
+                    kinds=("public",),
                 ),
                 Field(
                     name="2.1.large",
                     label="List of large publicly available datasets",
                     lineage=_large,
-                    applies=has("public"),
+                    kinds=("public",),
                 ),
                 Field(
                     name="2.1.small",
                     label="General description of other publicly available datasets not listed above",
                     lineage=_small,
-                    applies=has("public"),
+                    kinds=("public",),
                 ),
                 _comments("2.1", ("public",)),
             ),
@@ -245,7 +247,7 @@ FORM: Final = Form(
                     name="2.2.1.modalities",
                     label="Modality(ies) of the content covered by the datasets concerned",
                     lineage=_text("licensed"),
-                    applies=has("licensed"),
+                    kinds=("licensed",),
                 ),
             ),
         ),
@@ -263,19 +265,19 @@ FORM: Final = Form(
                     name="2.2.2.modalities",
                     label="Modality(ies) of the content covered by the datasets concerned",
                     lineage=_text("private"),
-                    applies=has("private"),
+                    kinds=("private",),
                 ),
                 Field(
                     name="2.2.2.known",
                     label="List of private datasets that are publicly known",
                     question="names and links of those that the public knows, or that there are none",
-                    applies=has("private"),
+                    kinds=("private",),
                 ),
                 Field(
                     name="2.2.2.description",
                     label="General description of non-publicly known private datasets obtained from third parties",
                     lineage=lambda facts: counted_sources(facts.of_kind("private"), facts),
-                    applies=has("private"),
+                    kinds=("private",),
                 ),
                 _comments("2.2.2", ("private",)),
             ),
@@ -293,45 +295,46 @@ FORM: Final = Form(
                     name="2.3.crawlers",
                     label="Crawler name(s)/identifier(s)",
                     question="user agents",
-                    applies=has("crawled"),
+                    kinds=("crawled",),
                 ),
                 Field(
                     name="2.3.purposes",
                     label="Purposes of the crawler(s)",
                     question="what each is for",
-                    applies=has("crawled"),
+                    kinds=("crawled",),
                 ),
                 Field(
                     name="2.3.behaviour",
                     label="General description of crawler behaviour",
                     question="robots.txt, captchas, paywalls, …",
-                    applies=has("crawled"),
+                    kinds=("crawled",),
                 ),
                 Field(
                     name="2.3.period",
                     label="Period of data collection",
-                    question="MM/YYYY to MM/YYYY, where records have no time of capture",
+                    question="MM/YYYY to MM/YYYY; only where no period is printed here, since the records have none",
                     lineage=_periods("crawled"),
-                    applies=has("crawled"),
+                    kinds=("crawled",),
                 ),
                 Field(
                     name="2.3.content",
                     label="Comprehensive description of the type of content and online sources crawled",
                     question="news, forums, public bodies, …",
                     lineage=lambda facts: counted_sources(facts.of_kind("crawled"), facts),
-                    applies=has("crawled"),
+                    kinds=("crawled",),
                 ),
                 Field(
                     name="2.3.modalities",
                     label="Type of modality covered",
                     lineage=_text("crawled"),
-                    applies=has("crawled"),
+                    kinds=("crawled",),
                 ),
                 Field(
                     name="2.3.domains",
                     label="Summary of the most relevant domain names crawled",
                     lineage=_domains,
-                    applies=has("crawled"),
+                    needs="whether it is a small or medium-sized enterprise, which decides how many are listed",
+                    kinds=("crawled",),
                 ),
                 _comments("2.3", ("crawled",)),
             ),
@@ -357,13 +360,13 @@ FORM: Final = Form(
                     label="General description of the provider's services or products that were used to collect the"
                     " user data",
                     question="their names, and what was taken",
-                    applies=has("interaction", "services"),
+                    kinds=("interaction", "services"),
                 ),
                 Field(
                     name="2.4.modalities",
                     label="Type of modality covered",
                     lineage=_text("interaction", "services"),
-                    applies=has("interaction", "services"),
+                    kinds=("interaction", "services"),
                 ),
                 _comments("2.4", ("interaction", "services")),
             ),
@@ -382,19 +385,19 @@ FORM: Final = Form(
                     name="2.5.modalities",
                     label="Modality of the synthetic data",
                     lineage=_text("synthetic"),
-                    applies=has("synthetic"),
+                    kinds=("synthetic",),
                 ),
                 Field(
                     name="2.5.models",
                     label="General-purpose AI model(s) used to generate the synthetic data, if on the market",
                     question="names, with links to their summaries, or that none is on the market",
-                    applies=has("synthetic"),
+                    kinds=("synthetic",),
                 ),
                 Field(
                     name="2.5.other_models",
                     label="Information about other AI models used to generate synthetic data",
                     question="models of one's own among them, and on what they were trained, or that there are none",
-                    applies=has("synthetic"),
+                    kinds=("synthetic",),
                 ),
                 _comments("2.5", ("synthetic",)),
             ),
@@ -414,7 +417,7 @@ FORM: Final = Form(
                     label="Narrative description of these data sources and the data",
                     question="what they are, and how the data was obtained",
                     lineage=lambda facts: counted_sources(facts.of_kind("other"), facts),
-                    applies=has("other"),
+                    kinds=("other",),
                 ),
                 _comments("2.6", ("other",)),
             ),
@@ -456,7 +459,7 @@ FORM: Final = Form(
             depth=3,
             fields=(
                 Field(name="3.3.cleaning", label="Cleaning by step, and its purpose", lineage=cleaning),
-                Field(name="3.3.runs", label="Training runs whose readings are counted", lineage=runs),
+                Field(name="3.3.runs", label="Training runs of which it is counted what they have read", lineage=runs),
                 Field(
                     name="3.3.other",
                     label="Other relevant information about data processing aspects",

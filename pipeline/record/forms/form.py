@@ -5,10 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from pipeline.record.figures import RecordFigures, Row
 
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "public": ("a publicly available dataset, a crawl of others among them", "2.1"),
+    "licensed": ("licensed by rightsholders or their representatives", "2.2.1"),
+    "private": ("obtained from other third parties and not public", "2.2.2"),
+    "crawled": ("crawled by the provider or on its behalf", "2.3"),
+    "interaction": ("users' interactions with the model", "2.4"),
+    "services": ("users of the provider's other services", "2.4"),
+    "synthetic": ("made by an AI model for the provider", "2.5"),
+    "other": ("none of these", "2.6"),
+}
+"""Where a source is from, with the section of the EU's form that it belongs to."""
 AnsweredBy = Literal["lineage", "statement", "lineage and statement", "not applicable", "open", "none"]
 
 
@@ -45,9 +56,9 @@ class FormFacts:
         return [row for row in self.figures.tables["sources"] if row["source"] in names]
 
     @property
-    def kinds_are_known(self) -> bool:
-        """Whether every source has its kind, so that a yes or no can be told from them."""
-        return all(self.stated.of_source(source, "kind") for source in self.sources)
+    def without_kind(self) -> list[str]:
+        """The sources of which no kind is stated: while there are any, no "no" can be told."""
+        return [source for source in self.sources if self.stated.of_source(source, "kind") is None]
 
 
 Answer = Callable[[FormFacts], str | None]
@@ -56,14 +67,17 @@ Answer = Callable[[FormFacts], str | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
     """A field of a form. `label`: its wording there; `question`: what the statement is asked, None where lineage alone
-    answers; `lineage`: what lineage says, None for nothing; `applies`: whether it is asked at all."""
+    answers; `lineage`: what lineage says, None for nothing; `needs`: the statement that lineage needs for it, where
+    that is not the kind of the sources; `kinds`: it is asked where a source is of one of these, always where none
+    is named."""
 
     name: str
     label: str
     question: str | None = None
     lineage: Answer | None = None
     is_optional: bool = False
-    applies: Callable[[FormFacts], bool] = lambda facts: True
+    needs: str | None = None
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +127,7 @@ def _answer(section: Section, each: Field, facts: FormFacts) -> Answered:
     found = None if each.lineage is None else each.lineage(facts)
     stated = facts.stated.answers.get(each.name)
     by: AnsweredBy
-    if not each.applies(facts):
+    if each.kinds and not facts.of_kind(*each.kinds) and not facts.without_kind:
         value, by = "Not applicable.", "not applicable"
     elif found is not None and stated is not None:
         value, by = f"{found}\n{stated}", "lineage and statement"
@@ -124,8 +138,20 @@ def _answer(section: Section, each: Field, facts: FormFacts) -> Answered:
     elif each.is_optional:
         value, by = "None given.", "none"
     else:
-        value, by = "OPEN: nothing states it.", "open"
+        value, by = _open(each, facts), "open"
     return Answered(section=section.title, field=each.name, label=each.label, value=value, answered_by=by)
+
+
+def _open(each: Field, facts: FormFacts) -> str:
+    """What has to be stated for the field to be answered."""
+    is_asked = not each.kinds or bool(facts.of_kind(*each.kinds))
+    if is_asked and each.question is not None:
+        return f"OPEN: the provider has to state it ({each.question})."
+    if is_asked and each.needs is not None:
+        return f"OPEN: the provider has to state {each.needs}."
+    what = "the answer follows" if is_asked else "whether this applies follows"
+    sources = ", ".join(facts.without_kind)
+    return f"OPEN: {what} from where the data is from. The provider has to state it of: {sources}."
 
 
 def listed(lines: list[str]) -> str:
@@ -150,26 +176,29 @@ def yes_no(kinds: tuple[str, ...]) -> Answer:
     def answer(facts: FormFacts) -> str | None:
         if facts.of_kind(*kinds):
             return "Yes."
-        return "No." if facts.kinds_are_known else None
+        return None if facts.without_kind else "No."
 
     return answer
 
 
-def has(*kinds: str) -> Callable[[FormFacts], bool]:
-    """Whether a field applies: a source is of one of these kinds, or may be."""
-    return lambda facts: bool(facts.of_kind(*kinds)) or not facts.kinds_are_known
+def size(row: Row) -> str:
+    """The documents and tokens of a row, and how much of them was read where runs are given."""
+    read = "" if row["read_tokens"] is None else f", {row['read_tokens']:,} tokens read in training"
+    return f"{row['documents']:,} documents, {row['tokens']:,} tokens{read}"
 
 
-def counted_sources(rows: list[Row], facts: FormFacts) -> str | None:
-    """A line for each source: its name, size and period; None for none."""
-    return listed([_counted(row, facts) for row in rows]) if rows else None
+def counted_sources(rows: list[Row], facts: FormFacts, *, with_kind: bool = False) -> str | None:
+    """A line for each source: its name, size and period, and where it is from; None for none."""
+    return listed([_counted(row, facts, with_kind) for row in rows]) if rows else None
 
 
-def _counted(row: Row, facts: FormFacts) -> str:
+def _counted(row: Row, facts: FormFacts, with_kind: bool) -> str:
     stated = {name: facts.stated.of_source(row["source"], name) for name in ("name", "link", "description")}
     named = f"{stated['name']} (source {row['source']})" if stated["name"] else f"source {row['source']}"
-    read = "" if row["read_tokens"] is None else f", {row['read_tokens']:,} tokens as read"
-    told = [f"{named}: {row['documents']:,} documents, {row['tokens']:,} tokens{read}"]
+    told = [f"{named}: {size(row)}"]
+    kind = facts.stated.of_source(row["source"], "kind")
+    if with_kind and kind is not None:
+        told.append(KINDS[kind][0])
     told += [each for each in (stated["link"], stated["description"]) if each]
     if (when := period(row)) is not None:
         told.append(f"collected {when}")

@@ -117,6 +117,37 @@ def read_parquet_at(
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """A row group: its first byte in the file, its bytes as they lie, the number of its first row, its rows."""
+
+    start: int
+    num_bytes: int
+    first_row: int
+    num_rows: int
+
+
+def row_groups(stream: BinaryIO) -> list[RowGroup]:
+    """The row groups of a file, as its footer has them. UnreadableError if it has no whole one."""
+    meter = PageMeter(stream)
+    try:
+        places = _row_groups(stream)
+        metadata = _open(meter).metadata
+        num_rows = [metadata.row_group(number).num_rows for number in range(len(places))]
+        return [
+            RowGroup(
+                start=min((place.start for place in group), default=0),
+                num_bytes=sum(place.end - place.start for place in group),
+                first_row=first,
+                num_rows=num,
+            )
+            for group, num, first in zip(places, num_rows, accumulate(num_rows, initial=0), strict=False)
+        ]
+    except (*BAD_DATA, IndexError) as broken:
+        _raise_if_not_damage(broken, meter)
+        raise UnreadableError(f"not a whole Parquet file: {str(broken)[:200]}") from broken
+
+
 def _row_groups(stream: BinaryIO) -> list[list[ColumnPlace]]:
     """Where the columns of each row group lie, read from the footer itself: asked for a chunk whose metadata
     are damaged, pyarrow 26 ends the process (a C++ exception where none is expected).

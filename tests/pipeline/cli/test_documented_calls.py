@@ -190,6 +190,9 @@ def test_a_printed_plan_works_without_data(
     (tmp_path / "config.json").write_text(json.dumps(DEEPSEEK_V3))
     monkeypatch.chdir(tmp_path)
     words = ["recipes/train.toml" if word == "RECIPE" else word for word in call.words]
+    if "recipes/crawl.toml" in words:
+        (inputs,) = make_tiny_crawl(tmp_path)["web"]
+        words += ["--set", f"source.0.inputs={json.dumps([inputs])}"]
     code = main(words)
     assert code == 0, capsys.readouterr().err
 

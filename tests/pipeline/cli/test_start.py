@@ -335,7 +335,6 @@ def test_a_wrong_step_or_threshold_is_found_before_ray_is_loaded(tmp_path: Path)
 
 @pytest.mark.parametrize(("command", "file", "words"), [
     ("train", "crawl.toml", ("is a data recipe", "sluice run")),
-    ("plan", "crawl.toml", ("is a data recipe", "sluice run")),
     ("run", "train.toml", ("is a training recipe", "sluice train")),
 ])  # fmt: skip
 def test_a_recipe_of_the_other_kind_is_named_in_one_sentence(

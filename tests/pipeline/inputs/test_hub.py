@@ -218,3 +218,12 @@ def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.Mo
         RecipeError, match=r"hf:// needs the package huggingface_hub.* pip install '\.\[hf\]'"
     ):
         list_inputs(source(f"hf://datasets/{NAME}/a.jsonl"))
+
+
+def test_a_file_of_a_bucket_that_changed_is_another_input(hub: Hub, tmp_path: Path) -> None:
+    hub.buckets[NAME] = {"a.jsonl": rows(ENGLISH)}
+    asked = plain(tmp_path / "out", f"hf://buckets/{NAME}/a.jsonl")
+    run(tmp_path / "first", asked)
+    hub.buckets[NAME] = {"a.jsonl": rows(ENGLISH[:-2] + "! ")}
+    with pytest.raises(RecipeError, match=r"inputs: hub/a\.jsonl has changed"):
+        run(tmp_path / "again", asked)

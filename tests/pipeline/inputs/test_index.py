@@ -107,6 +107,14 @@ def test_an_index_is_a_folder_or_a_pattern_and_its_folders_are_columns(crawl: Sm
         assert places(select_inputs(asked, 0)) == rows_of(crawl, lambda row: row["fetch_status"] == 404)
 
 
+def test_a_file_whose_name_holds_a_wildcard_is_that_file(crawl: SmallCrawl, tmp_path: Path) -> None:
+    write_index(tmp_path / "odd[ab]", crawl.rows[:5], num_files=1)
+    write_index(tmp_path / "odda", crawl.rows, num_files=1)  # which that name matches as a pattern
+    (path,) = (tmp_path / "odd[ab]").iterdir()
+    found = select_inputs(source(crawl, None, index=str(path)), 0)
+    assert len(places(found)) == 5
+
+
 def test_a_sample_is_taken_by_a_hash_of_the_seed_and_the_place(crawl: SmallCrawl) -> None:
     def number(row: dict[str, Any], seed: int) -> int:
         told = f"{seed} {row['warc_filename']} {row['warc_record_offset']}"
@@ -315,6 +323,33 @@ def test_documents_are_those_of_a_whole_read_over_a_server_that_is_busy_and_brea
     num_faults = sum(1 for number, asked in enumerate(ranges.asked) if fault(number, asked.name))
     assert len(of_warcs) == len(crawl.paths) + 1 + num_faults
     assert ranges.most_at_once <= CONNECTIONS
+
+
+def test_a_run_that_a_server_ended_goes_on_with_the_files_that_are_left(
+    crawl: SmallCrawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.inputs.bundles._MOST_FILES", 1)  # so that there are several units
+    monkeypatch.setattr("pipeline.inputs.ranges.READING", replace(FAST, attempts=2))
+    first: list[str] = []
+
+    def only_first(number: int, name: str) -> Any:
+        if number > 0 and not first:  # behind the look at the root
+            first.append(name)
+        return None if number == 0 or name in first else "busy"
+
+    ranges = Ranges(fault=only_first)
+    with range_server(crawl.folder, ranges) as url:
+        made = data_recipe(tmp_path / "out", index=crawl.index, where=ENGLISH, root=url)
+        with pytest.raises(OSError, match="the server answers"):
+            run(tmp_path / "1", made)
+        ranges.asked.clear()
+        ranges.fault = lambda number, name: None
+        run(tmp_path / "2", made)
+        _, *asked = (asked.name for asked in ranges.asked)
+        assert sorted(asked) == sorted({*crawl.paths} - {*first})
+        near = data_recipe(tmp_path / "near", index=crawl.index, where=ENGLISH)
+        run(tmp_path / "3", near)
+    assert fingerprint(str(tmp_path / "out")) == fingerprint(str(tmp_path / "near"))
 
 
 def test_the_bytes_do_not_depend_on_where_index_and_files_lie(crawl: SmallCrawl, tmp_path: Path) -> None:

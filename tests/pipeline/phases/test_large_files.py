@@ -168,10 +168,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [
         (((give_up, "_MANY", 1),), {}),
         (((give_up, "_TOO_MANY", 2),), {}),
-        (((options, "MAX_DISTINCT", 0), (large_files, "MAX_DISTINCT", 0)), {}),
         (((reader, "ALWAYS_UNFOLDED_BYTES", 0),), {"max_compression_ratio": 1}),
     ],
-    ids=["many bad lines", "too many", "many types", "much unfolded"],
+    ids=["many bad lines", "too many", "much unfolded"],
 )
 def test_a_file_that_comes_near_a_bound_is_read_by_one_reader(
     bounds: tuple[tuple[Any, str, int], ...],
@@ -187,6 +186,37 @@ def test_a_file_that_comes_near_a_bound_is_read_by_one_reader(
         plain["limits"] |= limits
         run(tmp_path / f"{out} recipe", plain)
     assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("counter", "fields"), [
+    ("by_status", [{"status": "200 OK"}, {"status": "404 Not Found"}, {"status": "500 Error"}]),
+    ("by_mime", [{"content_type": "text/html"}, {"content_type": "image/png"}, {"content_type": "video/mp4"}]),
+    ("by_type", [{"WARC-Type": "response"}, {"WARC-Type": "request"}, {"WARC-Type": "metadata"}]),
+])  # fmt: skip
+@pytest.mark.parametrize("most", [2, 3])
+def test_names_beyond_the_bound_of_a_counter_are_counted_as_one_reader_does(
+    most: int, counter: str, fields: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part has a name of its own, so no part alone comes to the bound: all names together do."""
+    members = []
+    for number, one in enumerate(fields):
+        for n in range(8):
+            answer = http(web_page(8 * number + n), **{key: one[key] for key in one if key != "WARC-Type"})
+            kind = {"WARC_Type": one["WARC-Type"]} if "WARC-Type" in one else {}
+            members.append(member(record(answer, f"{number} {n}", **{k.lower(): v for k, v in kind.items()})))
+    files = {"a.warc.gz": b"".join(members)}
+    for module in (options, large_files):
+        monkeypatch.setattr(module, "MAX_DISTINCT", most)
+    run(tmp_path / "0", made(tmp_path, "whole", 0, files))
+    folders = watched(monkeypatch)
+    run(tmp_path / "1", made(tmp_path, "parts", len(files["a.warc.gz"]) // 6, files))
+    asked = f"SELECT {counter} FROM inputs"
+    counted, expected = (query(Folder(str(tmp_path / out)), asked).rows for out in ("parts", "whole"))
+    assert counted == expected
+    assert len(json.loads(str(counted[0][0]))) == 3  # two names and "other", or three
+    assert sum("." in folder for folder in folders) >= 6
+    is_read_whole = any("." not in folder.rpartition("/")[2] for folder in folders)
+    assert is_read_whole == (most == 2), "at the bound, but not beyond it, the parts are enough"
 
 
 def test_documents_behind_a_limit_are_not_read_whatever_the_parts(tmp_path: Path) -> None:

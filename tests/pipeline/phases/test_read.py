@@ -21,6 +21,8 @@ from lineage.recipe import RecipeError
 from pipeline import plan as plans
 from pipeline.inputs.files import Input
 from pipeline.phases import read as read_module
+from pipeline.phases.phase import RunState
+from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.read import read_job, read_phase, read_unit
 from pipeline.plan import InputChangedError, RunPlan, plan_run, probe
 from pipeline.recipe.load import load
@@ -133,7 +135,9 @@ def tiny_recipe(folder: Path, **tables: dict[str, Any]) -> Path:
 def do_unit(plan: RunPlan, number: int = 0, *, retry: bool = False) -> tuple[ReadResult, dict[str, str]]:
     """A unit's result, and the hash of each file that it wrote."""
     job = replace(read_job(plan.recipe), key=plan.key)
-    isolate = read_phase(plan, job, plan.units, lambda result: None).isolate
+    isolate = read_phase(
+        RunState(plan=plan, reporter=ProgressReporter(quiet=True)), job, plan.units, lambda result: None
+    ).isolate
     assert isolate is not None
     result = read_unit(isolate(job) if retry else job, plan.units[number])
     top = Path(plan.out.url)

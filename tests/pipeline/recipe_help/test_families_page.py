@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pipeline.recipe_help import families
 from pipeline.recipe_help.families import with_table
 from trainer.model.families import TRAINED_KINDS
+from trainer.model.sizes import model_config
 
 PAGE = Path(__file__).parents[3] / "docs" / "families.md"
 
@@ -27,3 +29,10 @@ def test_the_page_of_families_is_made_of_their_table() -> None:
         assert said in rows["gemma2"]
         assert said not in rows["llama"]
     assert [family for family in TRAINED_KINDS if f"| `{family}` |" not in page] == []
+
+
+def test_a_scale_of_embeddings_that_is_not_the_root_of_the_width_is_a_number() -> None:
+    config = model_config("gemma3-debug", 4096)
+    assert list(families._around(config)) == ["tied", "embedding × √width"]
+    other = dataclasses.replace(config, embedding_scale=12.0)
+    assert list(families._around(other)) == ["tied", "embedding × 12"]

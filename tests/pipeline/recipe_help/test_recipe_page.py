@@ -101,7 +101,7 @@ def test_every_threshold_names_its_source_and_every_key_stands_once() -> None:
 
 
 def test_keys_are_found_by_their_beginning() -> None:
-    assert {key.table for key in recipe_keys("dedup.")} == {"dedup"}
+    assert {key.table for key in recipe_keys("dedup.")} == {"dedup", "dedup.inside"}
     assert {key.table for key in recipe_keys("[train.float")} == {"train.float8"}
     assert {key.recipe for key in recipe_keys("run.")} == {"data", "train"}
 

@@ -23,6 +23,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from pipeline.record.forms import eu_summary
+from pipeline.record.forms.processing import language_name
 from pipeline.record.record import FORMS, Record, ask, make_record, statements_template
 from pipeline.record.render import html, markdown
 from tests.support.outputs.small_out.output import SmallOut
@@ -211,6 +212,77 @@ def test_a_template_without_answers_leaves_every_question_open(
     named = capsys.readouterr().out.splitlines()[-1]
     for name in ("1.1.provider", "3.1.signatory", "sources.web.kind", "small_provider", "2.1.used"):
         assert re.search(rf"\b{re.escape(name)}\b", named), named
+
+
+@pytest.mark.parametrize("form", ["ab2013", "eu-summary"])
+def test_each_open_field_says_what_to_state_and_the_template_asks_it(form: str, world: World) -> None:
+    """A reader of the print alone can tell who answers each open field: a question of the template, where each source
+    is from, or what is asked of the provider."""
+    record = make_record([world.out], form)
+    asked = tomllib.loads(statements_template([world.out], form))["answers"]
+    told = markdown(record).partition("# Behind the form")[2].replace("\\_", "_")
+    for field in record.row["fields"]:
+        if field["answered_by"] != "open":
+            continue
+        assert re.search(r"^OPEN: .*provider has to state", field["value"]), field
+        if field["field"] in asked:
+            assert f"- {field['field']}: {field['label']}" in told
+        else:
+            assert re.search(rf"From those answers follow: .*\b{re.escape(field['field'])}\b", told), field
+            assert field["value"].endswith(("books, web.", "of each source.")) or "small" in field["value"]
+
+
+def test_a_field_that_needs_more_than_the_kind_of_a_source_says_so(world: World, tmp_path: Path) -> None:
+    stated = tmp_path / "stated.toml"
+    row = tomllib.loads(statements_template([world.out], "eu-summary"))
+    row["sources"]["books"]["kind"] = row["sources"]["web"]["kind"] = "crawled"
+    stated.write_text(tomli_w.dumps(row))
+    record = make_record([world.out], "eu-summary", statements=str(stated))
+    fields = {field["field"]: field["value"] for field in record.row["fields"]}
+    assert fields["2.3.domains"].startswith("OPEN: the provider has to state whether it is a small")
+    assert fields["2.3.crawlers"] == "OPEN: the provider has to state it (user agents)."
+    assert fields["2.1.used"] == "No."
+
+
+def test_what_was_read_stands_beside_what_was_kept(world: World) -> None:
+    record = make_record([world.out], "eu-summary", runs=[world.run])
+    kept = make_record([world.out], "eu-summary")
+    assert figure(record, "kept") == figure(kept, "documents")
+    assert figure(record, "kept_tokens") == figure(kept, "tokens")
+    text = next(f["value"] for f in record.row["fields"] if f["field"] == "1.3.text")
+    for name in ("tokens", "read_tokens", "kept", "kept_tokens"):
+        assert f"{figure(record, name):,}" in text
+
+
+def test_a_language_is_named_in_english_beside_its_code() -> None:
+    """`no` alone reads as the word; a label with a script, and one without an English name, are told too."""
+    named = {label: language_name(label) for label in ("no", "zho_Hans", "als_Latn", "als", "und")}
+    assert named == {
+        "no": "Norwegian (no)",
+        "zho_Hans": "Chinese (zho_Hans)",
+        "als_Latn": "Albanian (als_Latn)",
+        "als": "als",
+        "und": "not recognised (und)",
+    }
+
+
+def test_a_template_names_the_next_step_and_overwrites_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "stated.toml"
+    call = ["record", "--format", "eu-summary", "--statements-template", "--to", str(file)]
+    assert main(call) == 0
+    assert (
+        capsys.readouterr().out
+        == f"Wrote {file}. Next: answer its questions, then pass it with --statements\n"
+    )
+    file.write_text("answered")
+    assert main(call) == 2
+    assert f"--to {file} exists and may have answers" in capsys.readouterr().err
+    assert file.read_text() == "answered"
+    assert main([*call[:-2], "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)
+    assert asked["file"] is None and tomllib.loads(asked["text"])["form"] == "eu-summary"
 
 
 def test_the_bins_and_the_three_percent_are_those_of_the_form(world: World, tmp_path: Path) -> None:

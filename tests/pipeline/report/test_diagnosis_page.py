@@ -13,7 +13,7 @@ import pytest
 
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
-from pipeline.report.diagnosis import heat_class, render_diagnosis
+from pipeline.report.training.diagnosis import heat_class, render_diagnosis
 from tests.support.training.rings import WORLD, Asked, ring, times
 from trainer.recipe_tables.failures import StragglersTable
 from trainer.recorder.diagnosis.collectives import absences, mismatches

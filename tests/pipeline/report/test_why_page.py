@@ -7,7 +7,7 @@ import json
 import math
 
 from pipeline.cli.training.why import why_json, why_lines
-from pipeline.report.why import render_why
+from pipeline.report.training.why import render_why
 from trainer.evidence.documents import DocumentInStep, RowInStep
 from trainer.evidence.verdict import Verdict
 from trainer.evidence.why import WhyStep

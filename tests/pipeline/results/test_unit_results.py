@@ -13,6 +13,8 @@ from lineage.json_record import JsonRecord
 from lineage.store.write import TableFile
 from pipeline.cluster.metrics import Rejections, StageFlow
 from pipeline.phases.join import join_phase
+from pipeline.phases.phase import RunState
+from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.read import read_job, read_phase
 from pipeline.plan import plan_run
 from pipeline.recipe.load import load
@@ -156,7 +158,12 @@ def test_each_phase_says_what_the_metrics_count(tmp_path: Any) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
     plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "a.jsonl"),)})
     plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
-    counts = read_phase(plan, read_job(plan.recipe), plan.units, lambda result: None).counts(READ)
+    counts = read_phase(
+        RunState(plan=plan, reporter=ProgressReporter(quiet=True)),
+        read_job(plan.recipe),
+        plan.units,
+        lambda result: None,
+    ).counts(READ)
     assert (counts.num_documents, counts.num_bytes, counts.page_bytes) == (8, 2**40, 5000)
     assert counts.stages == (StageFlow("url", 8, 0.000001), StageFlow("parse", 6, 0.1))
     assert counts.rejections == (Rejections("url", "url.blocked", 2), Rejections("parse", "parse.empty", 1))

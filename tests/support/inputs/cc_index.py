@@ -96,7 +96,7 @@ def write_index(folder: Path, rows: Sequence[dict[str, Any]], num_files: int = 2
 
 
 def _rows_of(path: Path, name: str, told: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     with open(path, "rb") as file:
         records = ArchiveIterator(file)
         for found in records:

@@ -56,6 +56,13 @@ LARGER = {
     "shard 2, once a step": double(dp_shard=2, zero=1),
     "pipeline 2, zbv": staged("zbv", pp=2),
 }
+COMPILED = {
+    "shard 2, compiled": dataclasses.replace(double(dp_shard=2), compile=True, compile_backend="aot_eager"),
+    "context 2, ring, compiled": dataclasses.replace(
+        shared("ring", "documents", cp=2), compile=True, compile_backend="aot_eager"
+    ),
+}
+"""For families without experts, which are not compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +182,7 @@ def _step(model: ParallelModel, rows: DeviceRows) -> float:
 
 def main() -> None:
     """Prints the differences of the families that the call names."""
-    every = LAYOUTS | LARGER | {"experts 2": double(dp_shard=2, ep=2)}
+    every = LAYOUTS | LARGER | COMPILED | {"experts 2": double(dp_shard=2, ep=2)}
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("names", nargs="+", choices=[*FAMILIES, *VARIANTS], metavar="NAME")
     parser.add_argument("--layout", nargs="+", choices=[*every], default=[*LAYOUTS])

@@ -20,11 +20,12 @@ from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, w
 from tests.support.stores.failing_server import Faults, failing_server
 from trainer.attempts import Attempt
 from trainer.data.blocks import LocalBlocks, Tokens
+from trainer.data.cache.folder import cache_folder
 from trainer.data.corpus import ShardFile, open_corpus
 from trainer.data.dataset import IGNORED, Dataset, Slice
 from trainer.data.disks import disk_of
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
-from trainer.feed.loading import cache_folder, make_order, node_of, open_feed, slice_of
+from trainer.feed.loading import make_order, node_of, open_feed, slice_of
 from trainer.options import MixtureTable, OrderTable, TrainRecipe, TrainRunTable, TrainTable
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.cache import CacheTable

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.cli.main import main
 from pipeline.report.charts import Axes, spanning, ticks
-from pipeline.report.mix import as_plain, render_mix
+from pipeline.report.training.mix import as_plain, render_mix
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.measured_ablation import finished, law, write_recipe
 from trainer.data.corpus import open_corpus

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.support.processes.forked import run_forked
-from tests.support.training.family_layouts import LARGER, LAYOUTS, compare
+from tests.support.training.family_layouts import COMPILED, LARGER, LAYOUTS, compare
 from tests.support.training.layouts import double, shared
 from tests.support.training.transformers_models import FAMILIES, VARIANTS
 from trainer.model import norms, self_attention
@@ -53,6 +53,12 @@ def test_experts_spread_over_processes_compute_what_one_does(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", LARGER)
 def test_a_family_on_a_larger_layout_computes_what_one_process_does(name: str, tmp_path: Path) -> None:
     assert_as_one_process(tmp_path, [*FAMILIES, *VARIANTS], LARGER[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_layers_with_windows_compute_what_one_process_does(name: str, tmp_path: Path) -> None:
+    assert_as_one_process(tmp_path, ["mistral", "olmo3", "gemma2"], COMPILED[name])
 
 
 def norm_each_ranks_heads_alone() -> None:

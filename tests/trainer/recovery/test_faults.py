@@ -10,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.attempts import TrainingStoppedError
 from trainer.recovery.faults import STEP_VERDICTS, SpikeWindow
-from trainer.recovery.repeats import OnRepeat, SkipCounter, TrainingStoppedError
+from trainer.recovery.repeats import OnRepeat, SkipCounter
 
 STEADY = [2.0 + 0.01 * ((step * 7) % 5) for step in range(16)]
 

@@ -14,7 +14,7 @@ from lineage.storage.folder import Folder
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from tests.support.processes.forked import ChildFailedError, said
 from tests.support.training.training_runs import Run
-from trainer.attempts import attempts
+from trainer.attempts import TrainingStoppedError, attempts
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import read_position
 from trainer.optim.learning_rate import learning_rate
@@ -25,7 +25,6 @@ from trainer.recovery.repeats import (
     OnRepeat,
     RepeatedFaultsError,
     SkipCounter,
-    TrainingStoppedError,
 )
 from trainer.recovery.rollbacks import rollbacks
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -22,9 +23,11 @@ from typing import Final
 import numpy as np
 
 from lineage.index.blocks import TOKEN_BYTES
+from lineage.storage.folder import is_remote, local_path
 from lineage.storage.lock import try_lock
 from trainer.data.blocks import Tokens, block_tokens
 from trainer.data.corpus import ShardFile
+from trainer.options import TrainRecipe
 
 _POLL_SECONDS: Final = 0.002
 _READ_BYTES: Final = 1 << 20
@@ -243,3 +246,16 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.stat(path).st_ino == os.fstat(descriptor).st_ino
     except FileNotFoundError:
         return False
+
+
+def cache_folder(recipe: TrainRecipe) -> str | None:
+    """The folder of the block cache; None where shards are read in place (local ones, and no
+    train.cache.dir)."""
+    table = recipe.train
+    if table.cache.dir is not None:
+        return local_path(table.cache.dir)
+    if not any(is_remote(entry.out) for entry in table.outs):
+        return None
+    if is_remote(table.output):
+        return os.path.join(tempfile.gettempdir(), "sluice-cache")
+    return os.path.join(local_path(table.output), "cache")

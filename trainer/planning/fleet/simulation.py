@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lineage.recipe import RecipeError
-from trainer.feed.loading import cache_folder
+from trainer.data.cache.folder import cache_folder
 from trainer.options import TrainRecipe
 from trainer.planning.fleet.reliability import (
     Reliability,

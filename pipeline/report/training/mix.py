@@ -56,7 +56,7 @@ def render_mix(report: MixReport) -> str:
         "nats": lambda value: f"{value:.4f}",
         "percent": lambda value: f"{100 * value:.1f}%",
     }
-    return environment.get_template("mix.html").render(
+    return environment.get_template("training/mix.html").render(
         report=report,
         verdict=verdict_sentence(report.choice.verdict(report.noise_floor), report.noise_floor),
         tiles=_tiles(report),

@@ -26,7 +26,7 @@ RANK_HEAD: Final = (
 
 def render_profile(found: Profile) -> str:
     """The page. What stands in it is escaped."""
-    template = escaping("pipeline.report", ".").get_template("profile.html")
+    template = escaping("pipeline.report", ".").get_template("training/profile.html")
     return template.render(found=found, words=sys.modules[__name__])
 
 

@@ -16,5 +16,5 @@ def render_why(found: WhyStep, page: str | None = None) -> str:
     which documents are linked; without it the call of `sluice trace` stands there."""
     if page is not None and not page.startswith(("http://", "https://")):
         page = f"http://{page}"
-    template = escaping("pipeline.report", ".").get_template("why.html")
+    template = escaping("pipeline.report", ".").get_template("training/why.html")
     return template.render(found=found, page=None if page is None else page.partition("?")[0].rstrip("/"))

@@ -16,5 +16,5 @@ def render_evaluations(read: str, results: Sequence[EvaluationResult]) -> str:
     escaped."""
     names = dict.fromkeys(result.name for result in results)
     by_name = {name: [result for result in results if result.name == name] for name in names}
-    template = escaping("pipeline.report", ".").get_template("evaluation.html")
+    template = escaping("pipeline.report", ".").get_template("training/evaluation.html")
     return template.render(read=read, by_name=by_name)

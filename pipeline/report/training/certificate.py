@@ -12,7 +12,11 @@ from pipeline.report.render import escaping
 def render_certificate(row: Mapping[str, Any]) -> str:
     """The page of a certificate. What stands in it is escaped."""
     applied = sum(purge["applied"] for purge in row["purges"])
-    return escaping("pipeline.report", ".").get_template("certificate.html").render(row=row, applied=applied)
+    return (
+        escaping("pipeline.report", ".")
+        .get_template("training/certificate.html")
+        .render(row=row, applied=applied)
+    )
 
 
 def publish_page(to: Folder, name: str, row: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ def render_diagnosis(found: Diagnosis) -> str:
     """The page. What stands in it is escaped."""
     from trainer.recorder.diagnosis import words
 
-    template = escaping("pipeline.report", ".").get_template("diagnosis.html")
+    template = escaping("pipeline.report", ".").get_template("training/diagnosis.html")
     return template.render(found=found, words=words, heat=heat_class, bounds=HEAT)
 
 

@@ -16,7 +16,7 @@ def render_goodput(output: str, account: GoodputAccount, now: float) -> str:
     escaped."""
     from trainer.telemetry.goodput import PARTS
 
-    template = escaping("pipeline.report", ".").get_template("goodput.html")
+    template = escaping("pipeline.report", ".").get_template("training/goodput.html")
     found, spans = account.at(), list(account.spans())
     return template.render(output=output, found=found, parts=PARTS, spans=spans, read_at=_utc(now), utc=_utc)
 

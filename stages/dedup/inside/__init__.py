@@ -1,0 +1,1 @@
+"""Repeats inside documents, as functions: options → anchors → runs → cuts; lines and paragraphs."""
