@@ -125,7 +125,8 @@ def site_files(names: Sequence[str]) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=2)
 def read_sites(files: tuple[str, ...], agents: tuple[str, ...]) -> Sites:
     """What the sites of these WARC files say to the crawlers of these product tokens. Memory grows with the number
-    of sites, by about 300 bytes each. RecipeError for a file that cannot be read, or has no such response."""
+    of sites, by about 400 bytes each while they are read. RecipeError for a file that cannot be read, or has no such
+    response."""
     return gathered_sites(files, agents)
 
 

@@ -9,8 +9,8 @@ The WARC files hold responses for /robots.txt or /.well-known/tdmrep.json, such 
 Crawl month. Of several responses of a host the newest counts. Signals of a page's own response, which the run
 recorded, still hold: a tdm-reservation header of 0 supersedes a later tdmrep.json.
 
-A host that the files do not have is left as it is. The plan lists documents, hosts, signals and tokens; if it is
-empty, `sluice purge --from` says that there is nothing to purge, and its exit code is 0 (docs/rights.md)."""
+A host that the files do not have is left as it is. The plan lists documents, hosts, signals and tokens. If it is
+empty, the purge says that there is nothing to purge, and its exit code is 0 (docs/rights.md)."""
 
 from __future__ import annotations
 

@@ -137,6 +137,14 @@ def test_rfc_9309_examples() -> None:
 
 
 @pytest.mark.parametrize(
+    "rules", ["Allow: /a\nDisallow: /a", "Disallow: /a\nAllow: /a", "Disallow: /%61\nAllow: /a"]
+)
+def test_of_equally_long_rules_allow_wins_in_either_order(rules: str) -> None:
+    # section 2.2.2
+    assert values(f"User-agent: foobot\n{rules}\n", "/ab", "foobot") == []
+
+
+@pytest.mark.parametrize(
     ("pattern", "path", "does"),
     [
         # RFC 9309, 2.2.2 and 2.2.3
