@@ -98,7 +98,8 @@ def measure(
     step cannot be built; OSError where an input cannot be reached."""
     with tempfile.TemporaryDirectory(prefix="sluice-plan-") as folder:
         # What lies in earlier outputs is not compared with: that would cost as much as in the run itself.
-        dedup, output = replace(recipe.dedup, against=()), replace(recipe.run, output=folder)
+        dedup = replace(recipe.dedup, against=(), inside=type(recipe.dedup.inside)())
+        output = replace(recipe.run, output=folder)
         return _Sampling(replace(recipe, run=output, dedup=dedup), samples, notify).measured()
 
 

@@ -338,6 +338,8 @@ class _Extrapolation:
             )
         if self._recipe.dedup.against:
             notes.append("Documents that an output of dedup.against holds are not taken off.")
+        if self._recipe.dedup.inside.is_on:
+            notes.append("What [dedup.inside] cuts, and the time that it takes, is in no figure.")
         if measured.num_heads:
             notes.append(
                 f"{counted(measured.num_heads, 'file')} of the sample cannot be read from within (one compressed"

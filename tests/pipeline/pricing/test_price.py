@@ -91,6 +91,14 @@ def test_a_part_of_the_inputs_bounds_the_run(tmp_path: Path, capsys: pytest.Capt
         assert found[name]["high"] < 1.3 * found[name]["low"]
 
 
+def test_what_is_cut_inside_documents_is_said_to_be_left_out(
+    crawl: dict[str, tuple[str, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = recipe(str(tmp_path / "out"), {"posts": crawl["posts"]}, dedup={"inside": {"method": "line"}})
+    assert main(planned(tmp_path, plain)) == 0
+    assert "[dedup.inside] cuts" in capsys.readouterr().err
+
+
 def test_records_that_an_index_selects_are_priced_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
