@@ -1,8 +1,10 @@
-"""signals, prove: what publishers say of training, and proofs of what a run has read."""
+"""signals, record, prove: what publishers say of training, the figures of a record, and proofs of what a run has
+read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -17,14 +19,19 @@ from pipeline.page.views.evidence.proof import (
     named_run,
     subjects_of,
 )
+from pipeline.page.views.evidence.record import call_of, shown_record
 from pipeline.page.views.evidence.signals import shown_signals
+
+_RECORD_SECONDS: Final = 3600.0
 
 
 def routes(site: Site) -> Iterable[web.RouteDef]:
-    """What answers signals and prove."""
+    """What answers signals, record and prove."""
     pages = _Evidence(site)
     return [
         web.get(f"{site.base}signals", pages.signals),
+        web.get(f"{site.base}record", pages.record),
+        web.get(f"{site.base}record/figures", pages.figures),
         web.get(f"{site.base}prove", pages.prove),
         web.post(f"{site.base}prove", pages.ask),
         web.get(f"{site.base}proof.json", pages.proof_file),
@@ -39,6 +46,27 @@ class _Evidence:
         site = self._site
         found = await aside(site.remembered, "signals", lambda: shown_signals(site.out, site.version))
         return site.show(request, "signals", found=found)
+
+    async def record(self, request: web.Request) -> web.Response:
+        """The form: the figures measure every text, so they are asked for."""
+        return self._site.show(request, "record", runs=await self._runs(), chosen=[], found=None)
+
+    async def figures(self, request: web.Request) -> web.Response:
+        """The figures of all kept documents or of what some runs have read, worked out in a process of its own."""
+        site, chosen = self._site, list(dict.fromkeys(request.query.getall("run", [])))
+        if site.version is not None:
+            raise RecipeError(
+                f"this page shows version {site.version}, and a record is of the corpus as it is now: serve the"
+                " page without --version"
+            )
+        runs = await aside(lambda: site.tracer().runs())
+        outputs = [named_run(runs, name).output for name in chosen]
+        row = await site.commands.ask(*call_of(site.out.url, outputs), seconds=_RECORD_SECONDS)
+        found = shown_record(row, site.out.url, outputs)
+        return site.show(request, "record", runs=[run.run for run in runs], chosen=chosen, found=found)
+
+    async def _runs(self) -> list[str]:
+        return [run.run for run in await aside(lambda: self._site.tracer().runs())]
 
     async def prove(self, request: web.Request) -> web.Response:
         """The form, and the proof that a link names. It holds no text: a text is named by its digest."""
@@ -79,12 +107,11 @@ class _Evidence:
         shown = {"run": query.get("run", ""), "kind": query.get("kind", "url"), "value": ""}
         if proof is not None and proof.kind != "text":
             shown["value"] = proof.subject
-        runs = await aside(lambda: self._site.tracer().runs())
         return self._site.show(
             request,
             "prove",
             status=400 if wrong else 200,
-            runs=[run.run for run in runs],
+            runs=await self._runs(),
             asked=asked or shown,
             proof=proof,
             wrong=wrong,
