@@ -106,7 +106,10 @@ def test_a_strange_sample_leads_from_its_step_to_its_text_its_cluster_and_the_ru
     assert f"WARC-Target-URI: {url}" in record
     assert "Content-Type: text/html" in browser.find_elements(By.CSS_SELECTOR, "#crawl .headers")[1].text
     assert prose(3)[:60] in browser.find_element(By.CSS_SELECTOR, "#crawl .text").text
-    browser.find_element(By.LINK_TEXT, "Measure every rule again").click()
+    measure = browser.find_element(By.LINK_TEXT, "Measure every rule again")
+    # Selenium scrolls to nothing that is in the window, be it under the head that stays there.
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", measure)
+    measure.click()
     assert "kept by every step" in browser.find_element(By.CSS_SELECTOR, "#decisions b.kept").text
     browser.find_element(By.LINK_TEXT, "Show the tokens with their ids").click()
     shown = browser.find_elements(By.CSS_SELECTOR, ".token code")
