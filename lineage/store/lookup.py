@@ -25,7 +25,7 @@ from lineage.index.source_keys import sources_with_fragments
 from lineage.pages import normalise_url, url_key, with_parents
 from lineage.storage.folder import Folder
 from lineage.store.checked import Bound, DataFiles, Needs, may_hold
-from lineage.store.column_names import added_to_edits
+from lineage.store.column_names import RIGHTS, added_to_edits
 from lineage.store.delta import (
     ADVICE,
     FIRST_VERSION,
@@ -48,6 +48,7 @@ from lineage.store.rows import (
     PurgeRow,
     RunRow,
     SegmentRow,
+    SignalsRow,
     Span,
     StepRow,
 )
@@ -258,6 +259,15 @@ class Lookup:
                 "start": starts,
             }
             yield from self._rows("placements", PlacementRow, where, needs)
+
+    def signals(self, row: DocumentRow) -> SignalsRow | None:
+        """What publishers say of the use of this record; None where the run recorded no signals."""
+        columns = {field.name for field in self._open("documents").table.schema().fields}
+        if not columns.issuperset(RIGHTS):
+            return None
+        found = self._of_documents("documents", SignalsRow, [row.doc_id])
+        place = (row.source, row.warc_file, row.warc_offset)
+        return next(each for each in found if (each.source, each.warc_file, each.warc_offset) == place)
 
     def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
         """What was changed in the texts of these documents."""

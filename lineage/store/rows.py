@@ -70,6 +70,20 @@ def shard_source(source: str, bucket: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalsRow:
+    """What a row of `documents` has besides where the run recorded the signals of publishers
+    (`column_names.RIGHTS`)."""
+
+    doc_id: bytes
+    source: str
+    warc_file: str | None
+    warc_offset: int | None
+    signals: str | None
+    training_use: str | None
+    training_use_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRow:
     """A row of `url_index`: a host's document, with what a listing shows; `k` is that of the host's
     BLAKE3-128."""

@@ -17,7 +17,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import HeldError
 from pipeline.page.guard import HEADERS, Access, Handler, guard
-from pipeline.page.handlers import corpus, documents, jobs, outputs, purges, runs, search
+from pipeline.page.handlers import corpus, documents, evidence, jobs, outputs, purges, runs, search
 from pipeline.page.notes import Notes
 from pipeline.page.processes import Commands
 from pipeline.page.render import environment
@@ -71,7 +71,7 @@ def make_app(
     if cluster is not None:
         app.add_routes(jobs.routes(sites, cluster))
     for site in sites:
-        for module in (corpus, documents, search, runs, purges):
+        for module in (corpus, documents, search, evidence, runs, purges):
             app.add_routes(module.routes(site))
 
     async def finish(_app: web.Application) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from lineage.storage.folder import Folder
 from lineage.store.column_names import RIGHTS
@@ -12,41 +13,47 @@ from pipeline.report.funnels import Ask
 from stages.rights.signal import KINDS
 
 _MOST_ROWS: Final = 20
-_LEFT: Final = "status = 'kept' AND purged IS NULL"
-_EACH: Final = f"(SELECT host, unnest(signals) AS signal FROM documents WHERE {_LEFT})"
+LEFT: Final = "status = 'kept' AND purged IS NULL"
+"""The documents that are counted."""
+HOST: Final = "coalesce(nullif(host, ''), 'no host')"
+"""The host of a document, as it is shown."""
+_EACH: Final = f"(SELECT host, unnest(signals) AS signal FROM documents WHERE {LEFT})"
+QUESTIONS: Final = (
+    f"SELECT coalesce(training_use, 'unknown'), count(*) FROM documents WHERE {LEFT} GROUP BY 1",
+    f"SELECT {HOST} AS at, training_use_by, count(*), coalesce(sum(num_tokens), 0)::BIGINT AS tokens FROM documents"
+    f" WHERE {LEFT} AND training_use = 'denied' GROUP BY ALL ORDER BY tokens DESC, 1, 2 LIMIT {_MOST_ROWS}",
+    f"SELECT signal.kind, count(*) FROM {_EACH} GROUP BY 1",
+    f"SELECT signal.value, count(*) AS num, count(DISTINCT host) FROM {_EACH} WHERE signal.kind = 'license'"
+    f" GROUP BY 1 ORDER BY num DESC, 1 LIMIT {_MOST_ROWS}",
+    f"SELECT coalesce(sum(malformed_signals), 0)::BIGINT FROM documents WHERE {LEFT}",
+)
+"""What `signals_of` is given the answers to."""
+
+
+def records_signals(out: Folder) -> bool:
+    """Whether the lineage of an output has the signals of publishers."""
+    return set(RIGHTS) <= set(arrow_dataset(out, "documents").schema.names)
 
 
 def publisher_signals(ask: Ask, out: Folder) -> PublisherSignals | None:
     """The signals of the documents that are kept and not purged; None for an output that records none."""
-    if not set(RIGHTS) <= set(arrow_dataset(out, "documents").schema.names):
-        return None
-    uses: dict[str, int] = {
-        str(use or "unknown"): int(num)
-        for use, num in ask(f"SELECT training_use, count(*) FROM documents WHERE {_LEFT} GROUP BY 1")
-    }
-    denied = (
-        "SELECT host, training_use_by, count(*), coalesce(sum(num_tokens), 0)::BIGINT AS tokens FROM documents"
-        f" WHERE {_LEFT} AND training_use = 'denied' GROUP BY ALL ORDER BY tokens DESC, 1, 2 LIMIT {_MOST_ROWS}"
-    )
-    by_kind: dict[str, int] = dict(ask(f"SELECT signal.kind, count(*) FROM {_EACH} GROUP BY 1"))
-    licenses = (
-        f"SELECT signal.value, count(*) AS num, count(DISTINCT host) FROM {_EACH} WHERE signal.kind = 'license'"
-        f" GROUP BY 1 ORDER BY num DESC, 1 LIMIT {_MOST_ROWS}"
-    )
-    (num_malformed,) = ask(
-        f"SELECT coalesce(sum(malformed_signals), 0)::BIGINT FROM documents WHERE {_LEFT}"
-    )[0]
+    return signals_of([ask(sql) for sql in QUESTIONS]) if records_signals(out) else None
+
+
+def signals_of(answers: Sequence[Sequence[tuple[Any, ...]]]) -> PublisherSignals:
+    """What the answers to QUESTIONS say."""
+    uses, hosts, kinds, licenses, malformed = answers
+    by_use = {str(use): int(num) for use, num in uses}
+    by_kind = {str(kind): int(num) for kind, num in kinds}
     return PublisherSignals(
-        num_denied=uses.get("denied", 0),
-        num_allowed=uses.get("allowed", 0),
-        num_unknown=uses.get("unknown", 0),
-        num_malformed=int(num_malformed),
-        kinds=tuple((kind, int(by_kind[kind])) for kind in KINDS if kind in by_kind),
+        num_denied=by_use.get("denied", 0),
+        num_allowed=by_use.get("allowed", 0),
+        num_unknown=by_use.get("unknown", 0),
+        num_malformed=int(malformed[0][0]),
+        kinds=tuple((kind, by_kind[kind]) for kind in KINDS if kind in by_kind),
         hosts=tuple(
-            SignalRow(
-                host=str(host or "no host"), kind=str(kind), num_documents=int(num), num_tokens=int(tokens)
-            )
-            for host, kind, num, tokens in ask(denied)
+            SignalRow(host=str(host), kind=str(kind), num_documents=int(num), num_tokens=int(tokens))
+            for host, kind, num, tokens in hosts
         ),
-        licenses=tuple((str(value), int(num), int(hosts)) for value, num, hosts in ask(licenses)),
+        licenses=tuple((str(value), int(num), int(num_hosts)) for value, num, num_hosts in licenses),
     )

@@ -1,1 +1,1 @@
-"""What answers each place of the page: `corpus` first, then `search`, `documents`, `purges`."""
+"""What answers each place of the page: `corpus` first, then `search`, `documents`, `evidence`, `purges`."""

@@ -23,6 +23,7 @@ from pipeline.page.views.document import (
     texts_of,
     without_rules,
 )
+from pipeline.page.views.evidence.signals import signals_of_document
 from pipeline.page.views.texts import MOST_CHARS, SHOWN_CHARS, clean_text, masked, shown, side_by_side
 from pipeline.page.views.tokens import TOKENS_A_PAGE, tokens_of
 from pipeline.recipe.load import recipe_of
@@ -82,6 +83,7 @@ class _Documents:
             "in_catalogue_order": in_catalogue_order,
             "stages": rule_bars(others),
             "edits": num_edits(history.decisions),
+            "signals": signals_of_document(tracer.lookup, history.row),
             "texts": texts_of(site.out, site.index(), history, num_chars, unmasked=unmasked),
             "more_chars": min(10 * num_chars, MOST_CHARS),
             "relatives": relatives,

@@ -107,6 +107,12 @@ def test_as_of_a_version_the_page_prepares_no_purge_and_says_so(
     assert not small.folder.exists("work/purge/intent.json")
 
 
+def test_as_of_a_version_no_record_is_made(then: tuple[requests.Session, str]) -> None:
+    session, base = then
+    answer = session.get(base + "record/figures", timeout=60)
+    assert not answer.ok and "a record is of the corpus as it is now" in answer.text
+
+
 def kept(small: SmallOut) -> Record:
     return next(r for r in small.records if r.status == "kept" and r is not small.named["original"])
 

@@ -1,0 +1,1 @@
+"""What an output says to publishers, authorities and rights holders: `signals`, then `record`, then `proof`."""
