@@ -17,7 +17,7 @@ from lineage.index.parsed_texts import ParsedTexts, read_parsed_texts
 from lineage.pages import is_public_suffix, named_host, registered_domain
 from lineage.purge.returned import files_of, find_returned, finished_purges, is_as_purges_left_it, strays
 from lineage.storage.folder import Folder
-from lineage.store.delta import state
+from lineage.store.delta import StoreError, state
 from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import PROMOTES, read_purged
 from lineage.store.rows import CutRow, DocumentRow, shard_source
@@ -100,7 +100,8 @@ class PurgePlan:
     `parsed_texts` are all texts kept after parse, where the match takes these away. `num_without_page`: of
     the output's documents those that no host or domain can name, where the match does so; else None.
     `num_relying` documents had text cut that stays in one of these (dedup.inside): it goes with them, and does
-    not come back. Of `num_staying` of these, text was cut that stays in a document that is not purged."""
+    not come back. Of `num_staying` of these, text was cut that stays in a document that is not purged. Both are None
+    where the table `edits` cannot be read: what must go, goes all the same."""
 
     match: PurgeMatch
     rows: tuple[PlannedRow, ...]
@@ -109,8 +110,8 @@ class PurgePlan:
     returned: tuple[bytes, ...] = ()
     parsed_texts: ParsedTexts | None = None
     num_without_page: int | None = None
-    num_relying: int = 0
-    num_staying: int = 0
+    num_relying: int | None = 0
+    num_staying: int | None = 0
 
     @property
     def num_documents(self) -> int:
@@ -186,6 +187,7 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
         )
         for row in planner.lookup.documents(sorted(roles.keys() - already))
     ]
+    num_relying, num_staying = planner.cuts([row.doc_id for row in rows])
     return PurgePlan(
         match=match,
         rows=tuple(rows),
@@ -193,8 +195,8 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
         elsewhere=tuple(planner.elsewhere[doc_id] for doc_id in sorted(planner.elsewhere)),
         returned=tuple(sorted(returned)),
         num_without_page=planner.lookup.num_without_page() if match.kind in ("host", "domain") else None,
-        num_relying=planner.lookup.num_relying_on([row.doc_id for row in rows]),
-        num_staying=planner.num_staying([row.doc_id for row in rows]),
+        num_relying=num_relying,
+        num_staying=num_staying,
     )
 
 
@@ -266,10 +268,15 @@ class _Planner:
         what = "1 document is" if num == 1 else f"{num:,} documents are"
         return f"; {what} of other hosts of its domain: --domain {domain} takes them all"
 
-    def num_staying(self, doc_ids: Sequence[bytes]) -> int:
-        """Of how many of these documents text stays in others, where it was found again and cut here."""
-        cuts = (row for row in self.lookup.edits(doc_ids) if isinstance(row, CutRow))
-        return len({row.doc_id for row in cuts if row.twin is not None and row.twin not in doc_ids})
+    def cuts(self, doc_ids: Sequence[bytes]) -> tuple[int | None, int | None]:
+        """Of how many other documents text was cut that stays in one of these, and of how many of these text was
+        cut that stays in others; None where `edits` is damaged."""
+        try:
+            relying = self.lookup.num_relying_on(doc_ids)
+            own = [row for row in self.lookup.edits(doc_ids) if isinstance(row, CutRow)]
+        except StoreError:
+            return None, None
+        return relying, len({row.doc_id for row in own if row.twin is not None and row.twin not in doc_ids})
 
     def copies(self, targets: Sequence[DocumentRow]) -> Iterable[tuple[bytes, Role]]:
         """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its

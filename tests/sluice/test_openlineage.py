@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,12 @@ from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
 from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.forked import run_forked
 from tests.support.training.training_runs import Run
+from trainer.options import TrainRecipe
+from trainer.processes.runtime import Process
+from trainer.run.parts import LaunchContext
+from trainer.run.train import train
 
 FACTS = JobFacts(kind="run", name="mine", inputs=[EventDataset(url="s3://crawls/2026")])
 
@@ -88,13 +94,20 @@ def test_a_run_and_a_purge_tell_what_they_read_and_wrote(tmp_path: Path, events_
     assert str(doc_id) not in events_file.read_text()
 
 
+def _trained(environment: dict[str, str], recipe: TrainRecipe, process: Process) -> None:
+    os.environ.update(environment)
+    train(recipe, LaunchContext(process=process, shows_progress=False))
+
+
 def test_each_attempt_of_a_training_tells_the_content_that_it_reads(
     tmp_path: Path, events_file: Path
 ) -> None:
     corpus = make_corpus(str(tmp_path / "out"), {"web": [3000]})
-    training = Run(data=corpus.url, output=tmp_path / "run", changes={"steps": 4, "checkpoint": {"every": 2}})
-    training.start()
-    training.start(steps=6)
+    training = Run(data=corpus.url, output=tmp_path / "run", changes={"checkpoint": {"every": 2}})
+    # The server that forks has the environment of its own start.
+    configured = {name: value for name, value in os.environ.items() if name.startswith("OPENLINEAGE")}
+    for steps in (4, 6):
+        run_forked(tmp_path / "scratch", 1, partial(_trained, configured, training.recipe({"steps": steps})))
     events = told(events_file)
     assert [each["eventType"] for each in events] == ["START", "COMPLETE"] * 2
     assert [(tags(each)["attempt"], tags(each)["first_step"]) for each in events[::2]] == [

@@ -387,6 +387,11 @@ def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
 
 def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
     """What no host or domain names, so that nobody takes the plan for all there is."""
+    if plan.num_relying is None:
+        print(
+            "the lineage table edits cannot be read, so it is not known whether text was cut elsewhere that stays in"
+            " these: sluice verify OUT names the damage"
+        )
     if plan.num_relying:
         print(
             f"{counted(plan.num_relying, 'document')} of OUT had text cut that stays in these (dedup.inside): it"

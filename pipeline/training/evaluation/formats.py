@@ -327,7 +327,7 @@ FORMATS: Final = (
 
 def format_lines() -> Iterator[str]:
     """A row of a table in Markdown for each format."""
-    yield "| Rows of | Fields |"
+    yield "| Format | Fields |"
     yield "| --- | --- |"
     for one in FORMATS:
         yield f"| {one.name} | {', '.join(f'`{name}`' for name in one.fields)} |"

@@ -32,6 +32,7 @@ from pipeline.results.unit_results import (
     ReadResult,
     RepeatSize,
     RuleCount,
+    ShortenedResult,
     ShuffleResult,
     TokenizeResult,
     UnreadableStretch,
@@ -73,6 +74,12 @@ READ = ReadResult(
 RESULTS: list[Any] = [
     READ,
     replace(READ, unreadable=(), rejected=(), faults=(), seconds={}),
+    ShortenedResult(
+        part=CleanPart(file="work/units/1/shortened.parquet", num_rows=5, hash="3" * 32),
+        num_documents=2,
+        num_cuts=3,
+        num_chars=700,
+    ),
     InputFile(
         url="/crawl/notes/a.txt",
         num_bytes=12,

@@ -12,7 +12,7 @@ from tests.support.processes.forked import run_forked
 from trainer.evidence.observed import ReplayResult
 from trainer.evidence.replayed_step import ReplayedStep
 from trainer.evidence.why import Replay
-from trainer.optim.owners import local_part
+from trainer.model.peers import local_part
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.provenance.setup import Hardware
