@@ -1,8 +1,8 @@
 """OpenLineage events of runs, purges and training attempts, by OpenLineage's own client.
 
 Events are sent only where the client is configured, by its own environment variables or file: OPENLINEAGE_URL,
-OPENLINEAGE_CONFIG or OPENLINEAGE__TRANSPORT__…. Nothing that goes wrong with an event reaches the job: the first error
-is a line on stderr, and this job sends no more. Datasets are named as OpenLineage's naming rules say
+OPENLINEAGE_CONFIG or OPENLINEAGE__TRANSPORT__…. An error of an event never stops the job: the first one is a line on
+stderr, and this job sends no more events. Names of datasets follow OpenLineage's naming rules
 (openlineage.io/docs/spec/naming): a namespace of scheme and authority, and the path."""
 
 from __future__ import annotations

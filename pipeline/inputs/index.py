@@ -138,8 +138,8 @@ def _files_of(source: IndexSource) -> Iterator[str]:
 
 
 def _root_of(source: IndexSource) -> str:
-    """What the names of WARC files are relative to: `root`, or what stands before /cc-index/ in the index's own
-    place, as on Common Crawl's server and bucket; else that server."""
+    """The folder or URL that names of WARC files are relative to: `root`, or the part of the index's own place before
+    /cc-index/, as on Common Crawl's server and bucket; else that server."""
     before, found, _ = source.indexes[0].partition(_INDEX_FOLDER)
     root = source.root or (before if found else COMMON_CRAWL)
     with errors_about(f"source.root of {source.name!r}"):

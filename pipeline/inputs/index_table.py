@@ -20,7 +20,7 @@ from fsspec import AbstractFileSystem
 from lineage.recipe import RecipeError
 from lineage.storage.folder import is_remote
 from pipeline.inputs.files import Input
-from pipeline.inputs.ranges import RangeReader, RangeStream
+from pipeline.inputs.ranges import FileRanges, RangeStream
 
 TABLE: Final = (
     "read_parquet($files, hive_partitioning = true, hive_types_autocast = false, union_by_name = true)"
@@ -181,7 +181,7 @@ class _RemoteFiles(AbstractFileSystem):  # type: ignore[misc]
 
     def _open(self, path: str, mode: str = "rb", **more: Any) -> _SharedFile:
         found = self._files[path]
-        return _SharedFile(RangeReader(found.address, found.url), found.size, self._connections)
+        return _SharedFile(FileRanges(found.address, found.url), found.size, self._connections)
 
     def info(self, path: str, **more: Any) -> dict[str, Any]:
         return {"name": path, "type": "file", "size": self._files[self._strip_protocol(path)].size}
@@ -197,7 +197,7 @@ class _SharedFile:
     """A file in which each thread has a position of its own: DuckDB reads one by several threads, each of which
     goes to a place and reads there, and nothing keeps another one out between both."""
 
-    def __init__(self, reader: RangeReader, size: int, connections: threading.BoundedSemaphore) -> None:
+    def __init__(self, reader: FileRanges, size: int, connections: threading.BoundedSemaphore) -> None:
         self._reader, self._size, self._connections = reader, size, connections
         self._of_thread = threading.local()
 

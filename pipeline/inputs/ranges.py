@@ -26,7 +26,7 @@ CONNECTIONS: Final = 2
 as it has workers, and Common Crawl asks for few connections."""
 
 
-class RangeReader:
+class FileRanges:
     """Reads ranges of one file, `url`, which messages call `shown`. FileNotFoundError or OSError where the file is
     not there, stays out of reach or changes meanwhile. A range behind the end of the file is shorter."""
 
@@ -66,7 +66,7 @@ class RangeReader:
 class RangeStream(io.RawIOBase):
     """`length` bytes of a file from `begin`, read by ranges as they are asked for."""
 
-    def __init__(self, reader: RangeReader, begin: int, length: int) -> None:
+    def __init__(self, reader: FileRanges, begin: int, length: int) -> None:
         self._reader, self._begin, self._length = reader, begin, length
         self._position = 0
 
@@ -102,14 +102,14 @@ class FetchedRecord:
 
 def fetched(inputs: Sequence[Input], retries: Retries | None = None) -> Generator[FetchedRecord, None, None]:
     """The selected records of files, in order: of each file those of its `records`. While one is worked on, the
-    next few requests are under way. OSError as of RangeReader."""
+    next few requests are under way. OSError as of FileRanges."""
     groups = (
-        (RangeReader(found.address, found.url, retries), group)
+        (FileRanges(found.address, found.url, retries), group)
         for found in inputs
         for group in joined(list(found.records or ()))
     )
     is_near = all(not is_remote(found.url) for found in inputs)
-    ahead: deque[tuple[RangeReader, list[SelectedRecord], Callable[[], bytes]]] = deque()
+    ahead: deque[tuple[FileRanges, list[SelectedRecord], Callable[[], bytes]]] = deque()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         try:
             for reader, group in groups:
@@ -155,7 +155,7 @@ def read_selected(
 
 
 def _start(
-    pool: ThreadPoolExecutor | None, reader: RangeReader, group: list[SelectedRecord]
+    pool: ThreadPoolExecutor | None, reader: FileRanges, group: list[SelectedRecord]
 ) -> Callable[[], bytes]:
     """What gives the bytes of a group, which are on their way where there is a pool."""
     begin, end = _extent(group)
@@ -168,7 +168,7 @@ def _start(
 
 
 def _records(
-    reader: RangeReader, group: list[SelectedRecord], data_of: Callable[[], bytes]
+    reader: FileRanges, group: list[SelectedRecord], data_of: Callable[[], bytes]
 ) -> Iterator[FetchedRecord]:
     begin, end = _extent(group)
     if end - begin > MOST_JOINED:

@@ -37,7 +37,7 @@ from pipeline.units.files import UnitWriter
 from pipeline.units.tally import UnitTally
 from stages.document import Document
 from stages.reading.options import InputCounts, ReadOptions, UnreadableError
-from stages.reading.sampled import Part, part_of, read_head, read_part
+from stages.reading.sampled import SampledPart, part_of, read_head, read_part
 
 _HEAD_DOCUMENTS: Final = 8
 """Of the beginning of a file, for each cell of one that cannot be read from within."""
@@ -111,7 +111,7 @@ class _Sampling:
         self._plan, self._cells = _plan_of(recipe, samples)
         self._job = replace(read_job(recipe), key=self._plan.key)
         self._out = Folder(recipe.run.output)
-        self._parts: dict[Cell, Part] = {}
+        self._parts: dict[Cell, SampledPart] = {}
         self._survivors: dict[str, list[Cell]] = {}
         self._heads: set[str] = set()
         self._unreadable: list[str] = []
@@ -230,7 +230,7 @@ class _Sampling:
                 for each in of_source:
                     each.amounts[name] = each.amounts.get(name, 0.0) * factor
 
-    def _part(self, unit: Unit, cell: Cell) -> Part:
+    def _part(self, unit: Unit, cell: Cell) -> SampledPart:
         """What is read of a cell; of one that cannot be read, nothing."""
         if cell in self._parts:
             return self._parts[cell]
@@ -241,7 +241,7 @@ class _Sampling:
         try:
             with open_input(cell.found) as stream:
                 if options.limit_documents is not None:
-                    found: Part | None = read_head(stream, options, options.limit_documents)
+                    found: SampledPart | None = read_head(stream, options, options.limit_documents)
                 else:
                     found = read_part(stream, options, cell.begin, cell.end)
                 if found is None:
@@ -254,7 +254,7 @@ class _Sampling:
                     return self._parts[cell]
         except UnreadableError as error:
             self._unreadable.append(f"{cell.found.url}: {error}")
-            found = Part()
+            found = SampledPart()
         self._parts[cell] = found
         return found
 
@@ -341,20 +341,20 @@ def _plan_of(
     return plan, {unit.key: found for unit, found in zip(plan.units, cells, strict=True)}
 
 
-def _selected(cell: Cell, records: SelectedRecords, options: ReadOptions) -> Part:
+def _selected(cell: Cell, records: SelectedRecords, options: ReadOptions) -> SampledPart:
     """The documents of records that an index selects."""
     if not len(records):
-        return Part()
+        return SampledPart()
     found, counts = replace(cell.found, records=records, size=records.num_bytes), InputCounts()
     items = (item for each in fetched((found,)) for item in read_selected(each, records, options, counts))
     return part_of((item for item in items if isinstance(item, Document)), lambda: records.num_bytes)
 
 
-def _dealt(head: Part, num: int) -> list[Part]:
+def _dealt(head: SampledPart, num: int) -> list[SampledPart]:
     """The documents of a file's beginning, dealt to so many cells, neighbours together."""
     all_of_it = head.documents
     return [
-        Part(
+        SampledPart(
             documents=all_of_it[len(all_of_it) * number // num : len(all_of_it) * (number + 1) // num],
             num_bytes=head.num_bytes / num,
             is_whole=False,

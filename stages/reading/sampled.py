@@ -26,7 +26,7 @@ _WITHIN: Final = "within"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SampledPart:
     """What was read of a file: its documents, the bytes of the file (as it lies) that hold them, and whether
     `is_whole`: they are the records whose first byte lies in the part that was asked for. If not, they are
     those near it, and only their number a byte counts. `seconds` are processor seconds that reading them takes where
@@ -38,7 +38,7 @@ class Part:
     seconds: float = 0.0
 
 
-def read_part(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> Part | None:
+def read_part(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> SampledPart | None:
     """The documents that begin in bytes [begin, end) of a file; None if only the file's first byte is a place to
     begin at. UnreadableError if the file is damaged there."""
     if begin == 0 and end == options.size:
@@ -53,7 +53,7 @@ def read_part(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> P
     return _rows(stream, options, begin, end) if kind == "parquet" else None
 
 
-def read_head(stream: BinaryIO, options: ReadOptions, num_documents: int) -> Part:
+def read_head(stream: BinaryIO, options: ReadOptions, num_documents: int) -> SampledPart:
     """The first documents of a file; about how many bytes of it they take."""
     stream.seek(0)
     found = islice(_documents(stream, options, InputCounts()), num_documents)
@@ -80,7 +80,9 @@ def _packed_bytes(cursor: Cursor, num_content: int) -> float:
     return packed_before + min(share, 1.0) * (packed - packed_before)
 
 
-def part_of(documents: Iterator[Document], num_bytes: Callable[[], float], *, is_whole: bool = True) -> Part:
+def part_of(
+    documents: Iterator[Document], num_bytes: Callable[[], float], *, is_whole: bool = True
+) -> SampledPart:
     """The part that these documents make, which are timed; `num_bytes` is called behind the last."""
     found: list[Document] = []
     seconds, size, first_size = 0.0, 0, 0
@@ -97,7 +99,7 @@ def part_of(documents: Iterator[Document], num_bytes: Callable[[], float], *, is
         found.append(document)
     if size > first_size:
         seconds *= size / (size - first_size)
-    return Part(documents=tuple(found), num_bytes=num_bytes(), is_whole=is_whole, seconds=seconds)
+    return SampledPart(documents=tuple(found), num_bytes=num_bytes(), is_whole=is_whole, seconds=seconds)
 
 
 def _documents(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document]:
@@ -105,7 +107,7 @@ def _documents(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> I
     return (item for item in read_documents(stream, options, counts) if isinstance(item, Document))
 
 
-def _records(stream: BinaryIO, options: ReadOptions) -> Part | None:
+def _records(stream: BinaryIO, options: ReadOptions) -> SampledPart | None:
     """The records of a WARC file whose first byte lies in the span."""
     head = stream.read(HEAD_BYTES)
     if is_streamed(head):
@@ -137,7 +139,7 @@ def _is_one_member(stream: BinaryIO, options: ReadOptions) -> bool:
     return options.size is not None and cursor.position > options.size // 2
 
 
-def _lines(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> Part | None:
+def _lines(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> SampledPart | None:
     """The JSON lines of a plain file that begin in the part; of a compressed one those of the first member that
     begins in it or soon behind it, or of its first megabyte."""
     cursor = _cursor(stream, options)
@@ -174,28 +176,28 @@ def _byte_before(cursor: Cursor, position: int) -> bytes:
     return cursor.read(1)
 
 
-def _rows(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> Part:
+def _rows(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> SampledPart:
     """The rows that lie in the part, where those of a row group are taken to have equal lengths; of a large row
     group rows that soon come instead of those far behind, before which all others would be decoded."""
     found = [_rows_of(stream, options, group, begin, end) for group in row_groups(stream)]
-    return Part(
+    return SampledPart(
         documents=tuple(document for part in found for document in part.documents),
         num_bytes=sum(part.num_bytes for part in found),
         seconds=sum(part.seconds for part in found),
     )
 
 
-def _rows_of(stream: BinaryIO, options: ReadOptions, group: RowGroup, begin: int, end: int) -> Part:
+def _rows_of(stream: BinaryIO, options: ReadOptions, group: RowGroup, begin: int, end: int) -> SampledPart:
     """The rows of a group."""
     low, high = max(begin - group.start, 0), min(end - group.start, group.num_bytes)
     if low >= high or not group.num_rows:
-        return Part()
+        return SampledPart()
     if low > _LOOKED_THROUGH:
         low, high = low % _LOOKED_THROUGH, low % _LOOKED_THROUGH + high - low
     first, last = (-(-group.num_rows * each // group.num_bytes) for each in (low, high))
     rows = range(group.first_row + first, group.first_row + last)
     if not rows:
-        return Part()
+        return SampledPart()
     span = Span(begin=group.start, end=group.start + 1)
     documents = _documents(stream, replace(options, span=span), InputCounts())
     documents = dropwhile(lambda document: document.place.offset < rows.start, documents)

@@ -35,7 +35,7 @@ _BEFORE_PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]*[^/\\?#]*")
 _REMEMBERED: Final = 256
 
 
-class Response(NamedTuple):
+class SiteFileResponse(NamedTuple):
     """A response for one of the two files of a site: when it was captured, its text, or where it redirects to."""
 
     captured_at: str
@@ -64,8 +64,8 @@ class ReadSites:
     num_responses: int = 0
     num_unreadable: int = 0
     first_error: str = ""
-    robots: dict[str, Response] = field(default_factory=dict)
-    tdmrep: dict[str, Response] = field(default_factory=dict)
+    robots: dict[str, SiteFileResponse] = field(default_factory=dict)
+    tdmrep: dict[str, SiteFileResponse] = field(default_factory=dict)
 
 
 class Sites:
@@ -189,13 +189,13 @@ def _add(document: Document, agents: Sequence[str], read: ReadSites, shared: dic
     text = _text_of(document) if status < 300 else ""
     if path == ROBOTS:
         text = relevant_part(text, agents)
-    made = Response(document.captured_at or "", shared.setdefault(text, text), location)
+    made = SiteFileResponse(document.captured_at or "", shared.setdefault(text, text), location)
     responses = read.robots if path == ROBOTS else read.tdmrep
     if site not in responses or _rank(made) > _rank(responses[site]):
         responses[site] = made
 
 
-def _rank(response: Response) -> tuple[bool, str, str, str]:
+def _rank(response: SiteFileResponse) -> tuple[bool, str, str, str]:
     """By which the response that counts is chosen: no redirect, newest; the rest only so that it never depends on
     their order."""
     return response.location is None, response.captured_at, response.text, response.location or ""
@@ -209,9 +209,9 @@ def _text_of(document: Document) -> str:
     return body[:MOST_BYTES].decode("utf-8", "replace")
 
 
-def _followed(site: str, responses: dict[str, Response]) -> str:
+def _followed(site: str, responses: dict[str, SiteFileResponse]) -> str:
     """The text that a site's response leads to."""
-    response: Response | None = responses[site]
+    response: SiteFileResponse | None = responses[site]
     at = f"https://{site}/"
     for _ in range(_MOST_REDIRECTS):
         if response is None or response.location is None:

@@ -30,8 +30,8 @@ from pipeline.dedup.inputs import DedupUnit, locators, node_of
 from pipeline.dedup.inside import cutting, lines, paragraphs, substring, twins
 from pipeline.dedup.inside.pieces import (
     InsideContext,
-    Piece,
     PieceOfCorpus,
+    PieceRows,
     cut_into_pieces,
     publish_pieces,
 )
@@ -103,7 +103,7 @@ class _Flow:
     """The phases of one job in their order."""
 
     def __init__(
-        self, job: InsideJob, pieces: Sequence[Piece], engine: Engine, notify: Callable[[str], None]
+        self, job: InsideJob, pieces: Sequence[PieceRows], engine: Engine, notify: Callable[[str], None]
     ) -> None:
         self.job = job
         folder = job.work.folder(FOLDER)

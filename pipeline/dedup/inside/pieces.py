@@ -30,7 +30,7 @@ ORDER: Final = ("preference", "id_high", "id_low", "node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class PieceRows:
     """Rows [begin, end) of a unit's part and keys. `verdicts` are those of its group."""
 
     source_index: int
@@ -108,7 +108,7 @@ class PieceOfCorpus(NamedTuple):
 _NONE: Final = np.empty(0, np.int64)
 
 
-def cut_into_pieces(units: Sequence[tuple[DedupUnit, str, int, int]], chars_at_once: int) -> list[Piece]:
+def cut_into_pieces(units: Sequence[tuple[DedupUnit, str, int, int]], chars_at_once: int) -> list[PieceRows]:
     """The pieces of units, which are in (source, file) order, each with its group's verdicts, its rows and its
     characters."""
     found = []
@@ -117,27 +117,27 @@ def cut_into_pieces(units: Sequence[tuple[DedupUnit, str, int, int]], chars_at_o
         borders = [num_rows * number // num for number in range(num + 1)]
         for begin, end in itertools.pairwise(borders):
             if begin < end:
-                found.append(Piece(**asdict(unit), verdicts=verdicts, begin=begin, end=end))
+                found.append(PieceRows(**asdict(unit), verdicts=verdicts, begin=begin, end=end))
     return found
 
 
-def publish_pieces(folder: Folder, pieces: Sequence[Piece]) -> None:
+def publish_pieces(folder: Folder, pieces: Sequence[PieceRows]) -> None:
     """Write the pieces as lists that a task opens by number."""
     for first in range(0, len(pieces), _IN_A_FILE):
         chosen = [asdict(piece) for piece in pieces[first : first + _IN_A_FILE]]
         folder.write(_list_name(first), json.dumps(chosen).encode())
 
 
-def open_piece(folder: Folder, number: int) -> Piece:
+def open_piece(folder: Folder, number: int) -> PieceRows:
     """The piece of this number."""
-    return Piece(**json.loads(folder.read(_list_name(number)))[number % _IN_A_FILE])
+    return PieceRows(**json.loads(folder.read(_list_name(number)))[number % _IN_A_FILE])
 
 
 def _list_name(number: int) -> str:
     return f"pieces/{number // _IN_A_FILE:05d}.json"
 
 
-def documents_of(context: InsideContext, piece: Piece, rejected: I64) -> pa.Table:
+def documents_of(context: InsideContext, piece: PieceRows, rejected: I64) -> pa.Table:
     """The documents of a piece that take part, in order of rows: ORDER, and `text`. What comparing dropped takes no
     part, nor do `rejected` nodes."""
     keys = rows_between(

@@ -27,7 +27,7 @@ from pipeline.export.process import corpus_export, export, in_process
 from pipeline.inputs.files import Input
 from pipeline.inputs.index import check_root, select_inputs
 from pipeline.inputs.index_table import _SharedFile
-from pipeline.inputs.ranges import CONNECTIONS, RangeReader, fetched
+from pipeline.inputs.ranges import CONNECTIONS, FileRanges, fetched
 from pipeline.inputs.retries import Retries
 from pipeline.inputs.selected import MOST_GAP, MOST_JOINED, SelectedRecord, joined
 from pipeline.phases.progress import ProgressReporter
@@ -276,7 +276,7 @@ def test_a_long_record_is_fetched_in_pieces(tmp_path: Path, monkeypatch: pytest.
 def test_threads_that_read_one_index_file_have_places_of_their_own(crawl: SmallCrawl) -> None:
     path = next((crawl.folder / TABLE / "subset=warc").glob("*.parquet"))
     data = path.read_bytes()
-    shared = _SharedFile(RangeReader(str(path), "shown"), len(data), threading.BoundedSemaphore(2))
+    shared = _SharedFile(FileRanges(str(path), "shown"), len(data), threading.BoundedSemaphore(2))
     shared.seek(10)
     with ThreadPoolExecutor(1) as other:
         other.submit(shared.seek, 500).result()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stages.reading.options import ReadOptions
 from stages.reading.reader import read_documents
-from stages.reading.sampled import Part, read_head, read_part
+from stages.reading.sampled import SampledPart, read_head, read_part
 
 LENGTHS = st.lists(st.integers(0, 300), min_size=1, max_size=30)
 
@@ -56,7 +56,7 @@ def options(name: str, data: bytes) -> ReadOptions:
     return ReadOptions(source="web", file=name, size=len(data))
 
 
-def parts(name: str, data: bytes, num: int) -> list[Part | None]:
+def parts(name: str, data: bytes, num: int) -> list[SampledPart | None]:
     borders = [len(data) * number // num for number in range(num + 1)]
     return [
         read_part(io.BytesIO(data), options(name, data), begin, end)
