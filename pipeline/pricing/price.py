@@ -360,7 +360,7 @@ class _Extrapolation:
             notes.append("Classifiers were timed on this processor: a GPU takes other times.")
         notes.append(
             "Waiting for a network or a disk is in no figure; compare, shard, lineage and publish follow constants"
-            " of docs/plan.md."
+            " of docs/pricing.md."
         )
         return tuple(notes)
 
