@@ -16,6 +16,7 @@ from lineage import ids
 from stages.document import Document, Place
 from stages.reading.charsets.charset import decode_text
 from stages.reading.content import Content
+from stages.reading.content_types import kind_of
 from stages.reading.options import ReadOptions
 from stages.reading.warc.body import BodyTooLongError, decode_body
 from stages.reading.warc.head import LengthError, RecordHead, TooLongError, read_head
@@ -111,7 +112,8 @@ def _read_document(content: Content, payload: _Payload, options: ReadOptions, *,
     hashes = _Hashes(head.record_id or "", head.url or "", num_bytes)
     held = b"".join(hashes.through(_pieces(content, num_bytes), keep=num_bytes <= options.max_document_bytes))
     hint, encoding = charset_of(content_type), payload.encoding
-    text, charset = ("", None) if is_html else _plain_text(held, encoding, hint, options.max_document_bytes)
+    has_text = not is_html and kind_of(content_type) is None
+    text, charset = _plain_text(held, encoding, hint, options.max_document_bytes) if has_text else ("", None)
     return Document(
         doc_id=hashes.doc_id,
         source=options.source,

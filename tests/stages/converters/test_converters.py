@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -93,7 +94,7 @@ def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> Non
         (b"no PDF at all", PDF, "parse.damaged"),
         (pdf(*["a"] * 30), PDF, "parse.too_many_pages"),
         (pdf(""), PDF, "parse.empty"),
-        (pdf("a" * 1_100_000), PDF, "parse.too_large"),
+        (b"%PDF-" + b"a" * 1_100_000, PDF, "parse.too_large"),
         (b"no zip", EPUB, "parse.damaged"),
         (epub({}, spine=[]), EPUB, "parse.empty"),
         (epub({"a": f"<p>{SENTENCE * 20_000}</p>"}), EPUB, "parse.too_large"),
@@ -104,11 +105,18 @@ def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> Non
         (paper(SENTENCE)[:-60] + b"{" * 3_000, LATEX, "parse.damaged"),
         (paper(r"\cite{a}"), LATEX, "parse.empty"),
     ],
+    ids=itertools.count(),
 )
 def test_what_gives_no_text_is_turned_down_by_name(
     make_document, payload: bytes, kind: str, wanted: str
 ) -> None:
     assert rule(parse(make_document, payload, kind, max_pages=20)) == wanted
+
+
+def test_pages_of_a_pdf_have_no_more_text_than_a_document_may() -> None:
+    book = pdf(*["The boats came home."] * 90, packed=True)
+    assert converted(book, PDF, max_bytes=1_800) == Converted(text="\n\n".join(["The boats came home."] * 90))
+    assert converted(book, PDF, max_bytes=1_799) == Refused(refusal="too_large")
 
 
 def test_chapters_of_an_epub_stand_in_the_order_of_its_spine(make_document) -> None:
