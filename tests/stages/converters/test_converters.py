@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from stages.converters.converter import MAX_MARKUP, Converted, Converter, Refused, convert
 from stages.document import Document, Rejection
-from stages.html.extraction_child import IsolatedExtraction
+from stages.html.extraction_child import IsolatedExtraction, processor_seconds
 from stages.html.page import PageReader
 from stages.reading.content_types import EPUB, LATEX, PDF, wikitext_type
 from stages.steps.parse import ParseStep, ParseTable
@@ -261,3 +262,11 @@ def test_a_library_that_hangs_or_dies_costs_its_document_alone(make_document, tm
     finally:
         child.close()
     assert found == ["parse.timeout", "parse.crashed", "kept"]
+
+
+def test_the_processor_time_of_a_child_counts_as_that_of_its_caller(make_document) -> None:
+    parse(make_document, WHOLE[PDF], PDF)
+    before = processor_seconds() - time.process_time()
+    for _ in range(20):
+        parse(make_document, WHOLE[WIKI] * 50, WIKI)
+    assert processor_seconds() - time.process_time() > before
