@@ -148,9 +148,7 @@ def check_proofs(out: Folder, output: Folder, root: str, num: int) -> None:
                 checking.append(time.process_time() - proved)
                 proving.append(proved - began)
                 sizes.append(len(data))
-                wrong += (list(proof["leaf"].values()) if proof["present"] else None) != (
-                    values and [*values]
-                )
+                wrong += (proof.leaf and [*proof.leaf]) != (values and [*values])
     print(
         f"{len(sizes):,} proofs, {wrong} wrong; bytes: median {statistics.median(sizes):,.0f}, most {max(sizes):,};"
         f" to prove {1e3 * statistics.median(proving):.1f} ms; to check {1e3 * statistics.median(checking):.2f} ms,"

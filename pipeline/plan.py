@@ -222,7 +222,7 @@ def make_plan(
     if from_output is not None:
         outputs[f"--from {from_output}"] = output_identity(from_output, "--from")
     identity = {
-        "recipe": shaping_keys(recordable(as_plain(recipe))),
+        "recipe": shaping_keys(recipe),
         "inputs": probes,
         "files": recordable(
             {name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())}
@@ -288,19 +288,15 @@ def _label(found: Input) -> str:
     return f"{found.source}/{found.name}"
 
 
-def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
+def shaping_keys(recipe: PipelineRecipe) -> dict[str, Any]:
     """What a run is a function of: not where it and its models run, nor which engine compares, nor in how many
-    spans a file is read."""
-    dedup = {name: value for name, value in recipe["dedup"].items() if name != "engine"}
-    models = {
-        table: [
-            {name: value for name, value in one.items() if name not in WHERE_IT_RUNS} for one in recipe[table]
-        ]
-        for table in ("classifier", "step")
-    }
-    run = {name: value for name, value in recipe["run"].items() if name != "unit_bytes"}
-    shaping = {name: value for name, value in recipe.items() if name != "ray"}
-    return shaping | {"run": run, "dedup": dedup} | models
+    spans a file is read. No secret is in it."""
+    plain: dict[str, Any] = recordable(as_plain(recipe))
+    del plain["ray"], plain["dedup"]["engine"], plain["run"]["unit_bytes"]
+    for model in (*plain["classifier"], *plain["step"]):
+        for name in WHERE_IT_RUNS:
+            model.pop(name, None)
+    return plain
 
 
 class InputChangedError(OSError):

@@ -29,12 +29,12 @@ from trainer.in_place.supervise import train_on_this_machine
 from trainer.options import TrainRecipe
 from trainer.processes.heard import by_first_rank
 from trainer.processes.last_words import print_last
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
 from trainer.recovery.call import Replay, prepare_replay
 from trainer.recovery.options import ReplayOptions, add_replay, read_replay
 from trainer.run.parts import LaunchContext
 from trainer.run.preflight import check_run
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 

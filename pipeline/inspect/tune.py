@@ -7,11 +7,12 @@ later rule set measured its text before an edit. Open documents are judged from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lineage.index.output_index import check_finished
+from lineage.json_record import Json
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
 from lineage.store.queries.sql import QueryResult, questions, text_literal
@@ -426,12 +427,13 @@ def _tuned(
     )
 
 
-def _counts(rows: Sequence[dict[str, Any]], what: str) -> tuple[TuneCounts, ...]:
+def _counts(rows: Sequence[Mapping[str, Json]], what: str) -> tuple[TuneCounts, ...]:
     """The counts of a kind of group, those with most changes first."""
     by_name: dict[str | None, dict[str, int]] = {}
     for row in rows:
         if row["what"] == what:
-            by_name.setdefault(row["name"], {})[row["outcome"]] = row["num"]
+            name = None if row["name"] is None else str(row["name"])
+            by_name.setdefault(name, {})[str(row["outcome"])] = int(str(row["num"]))
     counts = [_counted(name, outcomes) for name, outcomes in by_name.items()]
     return tuple(sorted(counts, key=lambda c: (-(c.lost + c.gained + c.open), -c.before, c.name or "")))
 

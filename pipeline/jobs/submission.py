@@ -195,15 +195,16 @@ def _ship_recipe(command: str, options: argparse.Namespace, files: dict[str, byt
             if not code.is_library:  # the nodes' image has what is installed
                 _add(files, code.name, Path(code.path).read_bytes())
         names = _ship_files(sorted(named_files(data)), files) | _ship_encoders(data, files)
+        data = replace(data, ray=replace(data.ray, address="auto"))
         plain = _with_names(as_plain(data), names, keep=("run", "source"))
     else:
         train = load_recipe(options.recipe, TrainRecipe, options.overrides)
         _check_train_places(train)
         models = [train.train.model, train.mix.proxy.model if train.mix is not None else ""]
         named = _ship_files([model for model in models if model.endswith(".json")], files)
+        train = replace(train, ray=replace(train.ray, address="auto"))
         plain = _with_names(as_plain(train), named, keep=("run",))
     _check_no_secrets(plain, "")
-    plain["ray"]["address"] = "auto"
     text = tomli_w.dumps(plain).encode()
     return shipped_name(options.recipe, text), text
 
@@ -319,7 +320,7 @@ def _renamed(arguments: Sequence[str], names: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _with_names(plain: dict[str, Any], names: Mapping[str, str], keep: Sequence[str]) -> dict[str, Any]:
+def _with_names(plain: dict[str, object], names: Mapping[str, str], keep: Sequence[str]) -> dict[str, object]:
     """The plain recipe with every path in `names` replaced, tables in `keep` aside."""
 
     def renamed(value: Any) -> Any:

@@ -50,9 +50,9 @@ def markdown(record: Record) -> str:
     for title, value in annex(record.form, record.row):
         lines += [f"## {title}", "", _plain(value), ""]
     lines += ["## Figures", ""]
-    for figure in record.row["figures"]:
-        value = "none" if figure["value"] is None else f"{figure['value']:,}"
-        lines += [f"- {figure['name']}: {value} ({figure['unit']})", f"  `{figure['sql']}`"]
+    for figure in record.figures:
+        value = "none" if figure.value is None else f"{figure.value:,}"
+        lines += [f"- {figure.name}: {value} ({figure.unit})", f"  `{figure.sql}`"]
     lines += ["", f"`used` is `{record.row['used']}`."]
     return "\n".join(lines) + "\n"
 

@@ -283,13 +283,13 @@ def read_position(folder: Folder) -> Position:
     return _record(folder)[0]
 
 
-def _record(folder: Folder) -> tuple[Position, dict[str, Any]]:
-    """What complete.json says: the position, and [bytes, hash] of each file that was published."""
+def _record(folder: Folder) -> tuple[Position, dict[str, tuple[int, str]]]:
+    """What complete.json says: the position, and (bytes, hash) of each file that was published."""
     try:
         row = json.loads(_reading(folder, COMPLETE, folder.read))
         if row.pop("digest") != _digest(row):
             raise ValueError("its digest is another")
-        files = row.pop("files")
+        files = {name: (size, hash_) for name, (size, hash_) in row.pop("files").items()}
         position = _position(row)
         if not all(type(size) is int and type(hash_) is str for size, hash_ in files.values()):
             raise ValueError("it does not list files")
@@ -333,8 +333,8 @@ def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
             raise CheckpointError(_damaged(folder, name, "has other bytes than when it was published"))
 
 
-def _published(folder: Folder) -> list[tuple[str, list[Any]]]:
-    """(name, [bytes, hash]) of each file that was published, by name."""
+def _published(folder: Folder) -> list[tuple[str, tuple[int, str]]]:
+    """(name, (bytes, hash)) of each file that was published, by name."""
     files = _record(folder)[1]
     if not files:
         raise CheckpointError(_damaged(folder, COMPLETE, "lists no file"))

@@ -37,6 +37,7 @@ from typing import Any, Final, cast
 import torch.distributed as dist
 
 from trainer.processes.agreement import RankReport
+from trainer.processes.result import RankOutcome
 from trainer.processes.runtime import collective_timeout
 from trainer.processes.sockets import GroupSockets
 from trainer.processes.watchdog import RankProgress
@@ -177,9 +178,9 @@ class Participant:
         self._store.set(f"cannot/{self.generation}", why)
         self._store.add("news", 1)
 
-    def ended(self, row: dict[str, Any]) -> None:
-        """Say how the run ended on this rank: a result or an error that a new start would meet again."""
-        self._store.set(f"ended/{self._place.process}", json.dumps(row))
+    def ended(self, outcome: RankOutcome) -> None:
+        """Say how the run ended on this rank."""
+        self._store.set(f"ended/{self._place.process}", json.dumps(outcome.to_json()))
         self._store.add("news", 1)
 
     def await_end(self) -> None:

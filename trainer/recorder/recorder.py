@@ -239,7 +239,7 @@ def _as_faulthandler(raised: TracebackType, ring: RingBuffer | None) -> str:
 def _flight() -> bytes:
     """torch's flight recorder, as `torchfrtrace` reads it: gloo writes all groups there under one empty name,
     which that program does not take."""
-    trace: dict[str, Any] = pickle.loads(cast(Any, torch._C._distributed_c10d)._dump_fr_trace())
+    trace: dict[str, object] = pickle.loads(cast(Any, torch._C._distributed_c10d)._dump_fr_trace())
     trace["pg_config"] = {
         group.group_name: {
             "name": group.group_name,

@@ -41,11 +41,11 @@ from trainer.order import Order
 from trainer.parallel.checks import check_layout
 from trainer.planning.counts import num_parameters
 from trainer.processes.placement import local_cpus
+from trainer.processes.result import TrainingResult
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
 from trainer.recipe_tables.parallelism import ExpertsTable, Float8Table
 from trainer.recovery.rollbacks import pending_rollback
-from trainer.run.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports
 
 _USEFUL_EPOCHS: Final = 16

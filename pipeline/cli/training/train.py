@@ -36,7 +36,7 @@ from trainer.recovery.options import add_replay, read_replay
 
 if TYPE_CHECKING:
     from trainer.options import TrainRecipe
-    from trainer.run.result import TrainingResult
+    from trainer.processes.result import TrainingResult
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

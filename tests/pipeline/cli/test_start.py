@@ -307,7 +307,7 @@ def test_a_training_on_a_missing_shard_fails_at_once_and_names_verify(tmp_path: 
 
 
 def test_a_finished_training_says_what_it_came_to_and_what_to_try(tmp_path: Path, corpus: str) -> None:
-    from trainer.run.result import TrainingResult
+    from trainer.processes.result import TrainingResult
 
     recipe = load_recipe(train_recipe(tmp_path, corpus), TrainRecipe)
     result = TrainingResult(step=1200, attempt=0, loss=3.14159265, finished=True, checkpoint="step-1200")
