@@ -30,7 +30,7 @@ from benchmarks import store
 from lineage.index.output_index import Index, Shard, TokenizerIdentity, make_index, read_index
 from lineage.storage.folder import Folder
 from lineage.store.delta import arrow_dataset
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.trace.exposure import AppliedStretch
 from trainer.checkpoint.store import Checkpoint
 from trainer.evidence.commitment.commit import found_again
@@ -157,7 +157,7 @@ def check_proofs(out: Folder, output: Folder, root: str, num: int) -> None:
 
 
 def _traced(plan: OrderPlan, steps: int, row: dict[str, int]) -> tuple[int, int, int]:
-    span = Span("web", row["shard"], row["start"], store.TOKENS_A_DOCUMENT)
+    span = ShardSpan("web", row["shard"], row["start"], store.TOKENS_A_DOCUMENT)
     read = [
         each.sequence // GLOBAL_BATCH for each in find_readings(plan.to_json(), span, steps * GLOBAL_BATCH)
     ]

@@ -32,7 +32,7 @@ from pipeline.recipe.tables import PipelineRecipe, SourceTable, effective_dedup,
 from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
-from stages.reading.options import Span
+from stages.reading.options import FileSpan
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_step import WHERE_IT_RUNS
 from stages.steps.user.user_code import CodeFile, function_files, function_libraries
@@ -61,7 +61,7 @@ class Unit:
     file_index: int
     inputs: tuple[Input, ...]
     key: str
-    span: Span | None = None
+    span: FileSpan | None = None
 
     @property
     def source(self) -> str:

@@ -26,6 +26,13 @@ class DamagedFileError(StorageError):
     """A file under OUT does not hold what was written; the message names it."""
 
 
+def refusal(where: str, reason: str) -> DamagedFileError:
+    """The error for a file that does not hold what was written."""
+    return DamagedFileError(
+        f"{where} is damaged: {reason}. Run sluice verify, and restore the file from a copy"
+    )
+
+
 def seal(fields: Mapping[str, Any]) -> bytes:
     """`fields` as a sealed file; equal fields in equal order give equal bytes."""
     lines = (f" {_compact(name)}: {_pretty(value)}" for name, value in fields.items())
@@ -45,15 +52,11 @@ def sealed_body(data: bytes, where: str) -> bytes:
     is not as written."""
     at = data.rfind(b',\n "checksum": ')
     if at < 0:
-        raise DamagedFileError(
-            f"{where} is damaged: it does not end with its checksum; restore it from a copy"
-        )
+        raise refusal(where, "it does not end with its checksum")
     body = data[:at]
     if data[at:] != _tail(body):
-        raise DamagedFileError(
-            f"{where} is damaged: its checksum should be {content_hash(body).hex()}, "
-            f"it ends with {data[at:][-40:]!r}; restore it from a copy"
-        )
+        expected = content_hash(body).hex()
+        raise refusal(where, f"its checksum should be {expected}, it ends with {data[at:][-40:]!r}")
     return body
 
 
@@ -97,10 +100,7 @@ def check_file(folder: Folder, name: str, digest: str) -> None:
     """DamagedFileError unless a file has this BLAKE3-128 (hex); FileNotFoundError if it is not there."""
     found = hash_file(folder, name)
     if found != digest:
-        raise DamagedFileError(
-            f"{folder.at(name)} is damaged: its hash is {found}, expected {digest}. Run sluice verify, and"
-            " restore the file from a copy"
-        )
+        raise refusal(folder.at(name), f"its hash is {found}, expected {digest}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ from lineage.purge.exports import CleanedExports, CleanExport, check_forgotten, 
 from lineage.purge.parsed_texts import clean_parsed_texts, remove_parsed_texts
 from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.returned import strays
-from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
+from lineage.purge.rewrite import TokenRange, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
 from lineage.purge.sweeps import DropCached, sweep_own_caches
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE, Hold, hold
@@ -347,13 +347,13 @@ class _Purge:
 class _AffectedFiles:
     """The files that hold something of the purged rows, and what of it."""
 
-    shards: tuple[tuple[Shard, list[Span]], ...]
+    shards: tuple[tuple[Shard, list[TokenRange]], ...]
     parts: tuple[tuple[PartFile, list[int]], ...]
     dedup: tuple[PartFile, ...]
 
     @classmethod
     def of(cls, index: Index, rows: pa.Table) -> _AffectedFiles:
-        spans: dict[tuple[str, int], list[Span]] = {}
+        spans: dict[tuple[str, int], list[TokenRange]] = {}
         part_rows: dict[tuple[str, int], list[int]] = {}
         kept_in: set[tuple[str, int]] = set()
         for row in rows.to_pylist():

@@ -24,7 +24,7 @@ from typing import Final
 import xxhash
 
 from lineage.ids import content_hash
-from lineage.index.checksums import CHECKSUMS_FILE, DamagedFileError, FileSum, hash_file, seal, sealed_body
+from lineage.index.checksums import CHECKSUMS_FILE, FileSum, hash_file, refusal, seal, sealed_body
 from lineage.storage.folder import Folder
 
 GROUP_ROWS: Final = 16_384
@@ -42,13 +42,6 @@ _RUN_BYTES: Final = 32 << 20
 Bound = int | str
 Needs = Mapping[str, Sequence[tuple[Bound, Bound]]]
 """For each of some columns the ranges (both ends included) of which a row that is asked for has one."""
-
-
-def refusal(where: str, reason: str) -> DamagedFileError:
-    """The error for a file that does not hold what was written."""
-    return DamagedFileError(
-        f"{where} is damaged: {reason}. Run sluice verify, and restore the file from a copy"
-    )
 
 
 def may_hold(bounds: Mapping[str, tuple[Bound, Bound]], needs: Needs) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import tomli_w
 
 from lineage.ids import content_hash
-from lineage.recipe import RecipeError, as_plain, load_recipe
+from lineage.recipe import RecipeError, as_plain
 from lineage.secrets import holds_secrets, without_secrets
 from lineage.storage.folder import is_remote
 from pipeline.jobs.settings import SETTINGS
@@ -27,7 +27,7 @@ from pipeline.plan import named_files, own_code
 from pipeline.recipe import load as data_recipe
 from pipeline.recipe.tables import PipelineRecipe
 from stages.steps.models.encoder_folder import encoder_files
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, load_train_recipe
 
 SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify", "export")
 """Commands that read and write URLs only, besides files small enough to ship."""
@@ -134,7 +134,7 @@ def _output(command: str, options: argparse.Namespace) -> str | None:
     if command == "run":
         place: str | None = data_recipe.load(options.recipe, options.overrides).run.output
     elif getattr(options, "recipe", None) is not None:
-        place = load_recipe(options.recipe, TrainRecipe, options.overrides).train.output
+        place = load_train_recipe(options.recipe, options.overrides).train.output
     else:
         place = getattr(options, "to", None) or getattr(options, "out", None)
     return None if place is None else without_secrets(place)
@@ -198,7 +198,7 @@ def _ship_recipe(command: str, options: argparse.Namespace, files: dict[str, byt
         data = replace(data, ray=replace(data.ray, address="auto"))
         plain = _with_names(as_plain(data), names, keep=("run", "source"))
     else:
-        train = load_recipe(options.recipe, TrainRecipe, options.overrides)
+        train = load_train_recipe(options.recipe, options.overrides)
         _check_train_places(train)
         models = [train.train.model, train.mix.proxy.model if train.mix is not None else ""]
         named = _ship_files([model for model in models if model.endswith(".json")], files)

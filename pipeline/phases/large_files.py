@@ -42,7 +42,7 @@ from pipeline.results.unit_results import ReadResult, SpanResult
 from pipeline.units.files import UnitWriter
 from stages.reading.give_up import may_give_up
 from stages.reading.jsonl import LinesOfSpan, lines_of_span, spans_of_lines
-from stages.reading.options import MAX_DISTINCT, Border, InputCounts, Span, UnreadableError
+from stages.reading.options import MAX_DISTINCT, Border, FileSpan, InputCounts, UnreadableError
 from stages.reading.reader import detect_format, most_unfolded, named_format, why_one_reader
 
 _MOST_SPANS: Final = 4096
@@ -192,7 +192,7 @@ def _count_lines(job: ReadJob, lines: LinesOf) -> LinesOfSpan:
 def _nominal_spans(unit: Unit, unit_bytes: int) -> tuple[Unit, ...]:
     num = min(-(-unit.size // unit_bytes), _MOST_SPANS)
     borders = [unit.size * number // num for number in range(num + 1)]
-    return tuple(replace(unit, span=Span(begin=begin, end=end)) for begin, end in pairwise(borders))
+    return tuple(replace(unit, span=FileSpan(begin=begin, end=end)) for begin, end in pairwise(borders))
 
 
 def _chain(spans: Sequence[Unit], found: Mapping[str, _OfSpan]) -> tuple[list[Unit], Unit | None]:

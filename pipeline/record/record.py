@@ -29,7 +29,7 @@ VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class FilledForm:
     """A record: `row` is it as JSON, `fields` the form filled, `open` the fields that nothing answers, and `croissant`
     its JSON-LD where the form is that."""
 
@@ -49,7 +49,7 @@ def make_record(
     statements: str | None = None,
     against: str | None = None,
     to: str | None = None,
-) -> Record:
+) -> FilledForm:
     """The record of these outputs in a form of FORMS, weighted by what `runs` have read; `to`: the
     file that it is for, from where JSON-LD names files. RecipeError where the call or
     the statements are wrong, NotFinishedError or StoreError where an output cannot be read."""
@@ -73,7 +73,7 @@ def make_record(
     if against is not None:
         row["changed"] = changed_since(_read_old(against, wanted), row)
     made = croissant(folders, facts, to) if wanted.name == "croissant" else None
-    return Record(
+    return FilledForm(
         form=wanted, fields=fields, open=unanswered, figures=figures.figures, row=row, croissant=made
     )
 

@@ -29,10 +29,10 @@ from trainer.in_place.generation import Generation
 from trainer.in_place.memory import InMemoryState
 from trainer.options import TrainRecipe
 from trainer.processes.agreement import CannotRecoverError
+from trainer.processes.asked_stacks import stacks_to_stderr
 from trainer.processes.participant import GenerationOverError, Participant, Rendezvous
 from trainer.processes.result import RankOutcome, TrainingResult
 from trainer.processes.runtime import local_device
-from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.step_report import Sink
 
 _ENDING_THE_RUN: Final = (RecipeError, FencedOutError, StoreError, TrainingStoppedError)

@@ -32,6 +32,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from lineage.storage.folder import Folder
+from trainer.processes.asked_stacks import stacks_to_stderr
 from trainer.recorder.files import (
     FLIGHT,
     RING,
@@ -44,7 +45,6 @@ from trainer.recorder.files import (
 )
 from trainer.recorder.operations import Operations
 from trainer.recorder.ring import RingBuffer, RingHeader
-from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.phases import PHASES, Phase
 from trainer.telemetry.timing import PhaseClock
 

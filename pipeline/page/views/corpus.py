@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from lineage.store.checked import LogSums
 from lineage.store.delta import log_sums, read_purges, read_table
 from lineage.store.queries.query import answers
 from lineage.store.queries.sql import literal
-from lineage.store.rows import StepRow
+from lineage.verify.rows import rows_of
 
 WIDTH: Final = 1000
 _HEIGHT: Final = 90
@@ -46,6 +46,17 @@ class Band:
     width_rejected: float
     rejected_sql: str
     out_sql: str
+
+
+class _StageCounts(NamedTuple):
+    """A row of `steps`, as far as it is shown."""
+
+    source: str
+    position: int
+    stage: str
+    num_in: int
+    num_out: int
+    num_rejected: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +110,13 @@ def _purges(out: Folder, version: int | None, sums: LogSums) -> pa.Table:
 
 def flows(steps: pa.Table) -> list[Flow]:
     """The funnel of each source as a flow, each on the scale of its own documents."""
-    by_source: dict[str, list[StepRow]] = defaultdict(list)
-    rows = (StepRow(**row) for row in steps.to_pylist())
-    for row in sorted(rows, key=lambda row: (row.source, row.position)):
+    by_source: dict[str, list[_StageCounts]] = defaultdict(list)
+    for row in sorted(rows_of(steps, _StageCounts), key=lambda row: (row.source, row.position)):
         by_source[row.source].append(row)
     return [_flow(source, rows) for source, rows in by_source.items()]
 
 
-def _flow(source: str, rows: Sequence[StepRow]) -> Flow:
+def _flow(source: str, rows: Sequence[_StageCounts]) -> Flow:
     most = max((row.num_in for row in rows), default=0) or 1
     width = WIDTH / max(len(rows), 1)
     bands = []

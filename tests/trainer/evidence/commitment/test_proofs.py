@@ -21,7 +21,7 @@ from lineage.pages import normalise_url
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.trace.exposure import Exposure, exposures, fold
 from pipeline.cli.main import main
 from tests.support.checkout import ROOT
@@ -73,7 +73,7 @@ def traced(trained: Trained) -> dict[tuple[Kind, str], Values]:
     for row in read_table(trained.out, "documents").to_pylist():
         if row["shard"] is None:
             continue
-        span = Span(row["source"], row["shard"], row["start"], row["num_tokens"])
+        span = ShardSpan(row["source"], row["shard"], row["start"], row["num_tokens"])
         all_of_it = exposures(run, span, find_readings, erased.get(row["doc_id"], frozenset()))
         applied = [exposure for exposure in all_of_it if exposure.applied]
         names: list[tuple[Kind, str | None]] = [
