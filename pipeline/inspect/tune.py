@@ -163,7 +163,9 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
     if key == "quality.rules":
         left = [name for name in old.quality.rules if name in new.quality.rules]
         cut = set(old.quality.rules) - set(new.quality.rules)
-        edits_too_little = bool(cut & _editing(old)) and bool(left or _judged_behind_quality(old))
+        # Rule sets that edit a text which they let pass.
+        editing = {found.name for found in every_rule(old.quality) if found.edit is not None}
+        edits_too_little = bool(cut & editing) and bool(left or _judged_behind_quality(old))
         return (
             None
             if list(new.quality.rules) == left and not edits_too_little
@@ -193,11 +195,6 @@ def _judged_keys(recipe: PipelineRecipe) -> set[str]:
     with_all_sets = replace(tables, quality=replace(tables.quality, rules=RULE_SETS))
     rules = (rule for spec in CATALOGUE.values() for rule in spec.rules(with_all_sets))
     return {key for rule in rules if not rule.is_bound for key in rule.keys}
-
-
-def _editing(recipe: PipelineRecipe) -> set[str]:
-    """The rule sets that edit a text which they let pass."""
-    return {found.name for found in every_rule(recipe.quality) if found.edit is not None}
 
 
 def _judged_behind_quality(recipe: PipelineRecipe) -> bool:

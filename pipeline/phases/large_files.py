@@ -93,7 +93,11 @@ def read_units(
     while again := [span for spans in split.values() if (span := _chain(spans, _ends(found))[1])]:
         found |= _read(run, job, again)
     chains = {unit: _chain(spans, _ends(found))[0] for unit, spans in split.items()}
-    whole = [unit for unit, chain in chains.items() if not _is_exact(job, unit, _results(chain, found))]
+    whole = [
+        unit
+        for unit, chain in chains.items()
+        if not _is_exact(job, unit, [found[each.marker] for each in chain])
+    ]
     for unit in whole:
         _say_one_reader(run, unit, "its parts come near a bound that holds for the whole file")
     if whole:
@@ -129,10 +133,6 @@ def _read(
 
 def _ends(found: Mapping[str, ReadResult]) -> dict[str, SpanResult]:
     return {marker: result.span for marker, result in found.items() if result.span is not None}
-
-
-def _results(units: Sequence[Unit], found: Mapping[str, ReadResult]) -> list[ReadResult]:
-    return [found[unit.marker] for unit in units]
 
 
 def _spans_of_lines(run: RunState, job: ReadJob, units: Sequence[Unit]) -> dict[Unit, tuple[Unit, ...]]:

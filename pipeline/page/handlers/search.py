@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from urllib.parse import urlencode
 
@@ -116,8 +116,6 @@ class _Search:
     ) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
         site = self._site
         searched = find_words(site.out, site.index(), words, start)
-        return searched, _by_id(site.lookup(tracer).documents([find.doc_id for find in searched.finds]))
-
-
-def _by_id(rows: Sequence[DocumentRow]) -> dict[bytes, DocumentRow]:
-    return {row.doc_id: row for row in sorted(rows, key=lambda row: row.status == "kept")}
+        rows = site.lookup(tracer).documents([find.doc_id for find in searched.finds])
+        # Of a record that two sources have read, the kept document.
+        return searched, {row.doc_id: row for row in sorted(rows, key=lambda row: row.status == "kept")}

@@ -86,7 +86,7 @@ def _committed(output: Folder, step: int | None) -> Commitment:
     names = (
         [found[-1].name]
         if found and step is None
-        else [name for name in _published(output) if _is_of(name, step)]
+        else [name for name in output.folder(FOLDER).folders() if name.startswith(f"step-{step:08d}.")]
     )
     commitments = [each for name in names if (each := read_commitment(output, name)) is not None]
     if not commitments:
@@ -95,14 +95,6 @@ def _committed(output: Folder, step: int | None) -> Commitment:
             f"{output.url} has no commitment of {which}: sluice commit {shlex.quote(output.url)} makes one"
         )
     return commitments[-1]
-
-
-def _published(output: Folder) -> list[str]:
-    return output.folder(FOLDER).folders()
-
-
-def _is_of(name: str, step: int | None) -> bool:
-    return name.startswith(f"step-{step:08d}.")
 
 
 class PublishedLeaves:

@@ -239,7 +239,7 @@ def _own_times(events: Sequence[_Event]) -> Iterator[tuple[_Event, list[tuple[in
             now = max(now, stack.pop()[0])
         spend(event.start)
         now = max(now, event.start)
-        if _is_outside(event):
+        if event.name.startswith((*_OUTSIDE, "gloo:")):
             owner: int | None = None
         elif _computes(event):
             owner = place
@@ -252,10 +252,6 @@ def _own_times(events: Sequence[_Event]) -> Iterator[tuple[_Event, list[tuple[in
         now = max(now, stack.pop()[0])
     for place, own in pieces.items():
         yield order[place], own
-
-
-def _is_outside(event: _Event) -> bool:
-    return event.name.startswith((*_OUTSIDE, "gloo:"))
 
 
 def _computes(event: _Event) -> bool:

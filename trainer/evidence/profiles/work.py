@@ -76,7 +76,7 @@ class OperatorCost(NamedTuple):
 UNKNOWN: Final = OperatorCost(None, None, "")
 
 
-def tensors_of(arguments: dict[str, object]) -> list[Shape | None]:
+def tensors_of(arguments: Mapping[str, object]) -> list[Shape | None]:
     """The arguments of an operator that are tensors, in their places; those of a list one after the other, None
     for what is no tensor. `arguments`: "args" of an event."""
     found: list[Shape | None] = []
@@ -98,7 +98,7 @@ def _list(arguments: Mapping[str, object], name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def cost_of(operator: str, arguments: dict[str, object]) -> OperatorCost:
+def cost_of(operator: str, arguments: Mapping[str, object]) -> OperatorCost:
     """What the operator costs at least. Products have 2·m·n·k operations, attention two of them over all
     positions (as the peak of a kernel without a mask has it: a causal kernel may show up to twice its share)
     and backward five; other operators read each argument once, and those in place write the first one."""
