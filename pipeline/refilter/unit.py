@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final, NotRequired, TypedDict, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 import pyarrow.parquet as pq
 
@@ -33,9 +33,9 @@ from pipeline.results.excerpts import ExcerptRow
 from pipeline.results.faults import READING, FaultRow, FaultTally
 from pipeline.results.rows import opened
 from pipeline.results.unit_results import ReadResult
-from pipeline.units.facts import UnitFacts, publish_facts, read_facts
+from pipeline.units.facts import DocumentFacts, EditFacts, FindingFacts, UnitFacts, publish_facts, read_facts
 from pipeline.units.files import UnitWriter
-from pipeline.units.parsed_texts import EditOfText, ParsedTextRow, parsed_document, without_purged
+from pipeline.units.parsed_texts import ParsedTextRow, parsed_document, without_purged
 from pipeline.units.tally import UnitTally
 from stages.chain import Chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
@@ -46,46 +46,7 @@ from stages.steps.purged import origin_in
 _TOGETHER: Final = 256
 
 
-class _DocumentFacts(TypedDict):
-    """A row of `documents` of a unit, as far as it is looked at; the columns that a recipe adds are there too."""
-
-    doc_id: bytes
-    source: str
-    url: str | None
-    truncated: NotRequired[str | None]
-    warc_file: str
-    warc_offset: int
-    warc_length: int
-    record_id: str | None
-    captured_at: str | None
-    charset: str | None
-    raw_hash: bytes
-    text_hash: bytes | None
-    language: str | None
-    language_score: float | None
-    stage: str | None
-    rule: str | None
-
-
-class _FindingFacts(TypedDict):
-    """A row of `findings` of a unit."""
-
-    doc_id: bytes
-    stage: str
-    rule: str
-    value: float | None
-    threshold: float | None
-    verdict: str
-    matched: NotRequired[str | None]
-
-
-class _EditFacts(EditOfText):
-    """A row of `edits` of a unit."""
-
-    doc_id: bytes
-
-
-_OfDocument = TypeVar("_OfDocument", _FindingFacts, _EditFacts)
+_OfDocument = TypeVar("_OfDocument", FindingFacts, EditFacts)
 
 
 class _CleanText(TypedDict):
@@ -202,7 +163,7 @@ def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[FaultRo
 class _ReusedRejection:
     """A document whose rejection is taken over."""
 
-    row: _DocumentFacts
+    row: DocumentFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +172,7 @@ class _ResumedDocument:
     parsed texts, and of clean texts where it survived the earlier run."""
 
     document: Document
-    row: _DocumentFacts
+    row: DocumentFacts
     kept: ParsedTextRow
     clean: _CleanText | None
 
@@ -228,12 +189,12 @@ class _UnitFilter:
         self._purged, self._plan_key = job.read.tables.purged, job.read.key
         self._earlier, self._item = Folder(job.earlier), item
         self._writer, self._tally = writer, tally
-        self._documents: list[_DocumentFacts] = facts.documents.to_pylist()
+        self._documents: list[DocumentFacts] = facts.documents.to_pylist()
         ledger = job.read.unit_files.whole_ledger
-        self._findings: dict[bytes, list[_FindingFacts]] = _by_document(
+        self._findings: dict[bytes, list[FindingFacts]] = _by_document(
             facts.findings.to_pylist() if ledger else []
         )
-        self._edits: dict[bytes, list[_EditFacts]] = _by_document(
+        self._edits: dict[bytes, list[EditFacts]] = _by_document(
             facts.edits.to_pylist() if self._start.takes_survivors else []
         )
         self._measured = facts.measured
@@ -332,7 +293,7 @@ class _UnitFilter:
                 " run sluice verify"
             )
 
-    def _document(self, row: _DocumentFacts, kept: ParsedTextRow | None, first: int, **more: Any) -> Document:
+    def _document(self, row: DocumentFacts, kept: ParsedTextRow | None, first: int, **more: Any) -> Document:
         """A document as it enters `stages[first]`, but for the fields in `more`: no step between parse and that
         one changes a text."""
         passed = self._start.stages[:first]
@@ -346,7 +307,7 @@ class _UnitFilter:
         findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
         return replace(document, findings=tuple(map(_finding, findings)), **more)
 
-    def _survivor(self, row: _DocumentFacts, kept: ParsedTextRow | None, clean: _CleanText) -> Outcome:
+    def _survivor(self, row: DocumentFacts, kept: ParsedTextRow | None, clean: _CleanText) -> Outcome:
         """A document that the unchanged steps let pass, as they left it."""
         edits = tuple(
             Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._of(self._edits, row)
@@ -366,7 +327,7 @@ class _UnitFilter:
             return _purged(document, self._start.stages[-1])
         return document
 
-    def _purged_as(self, row: _DocumentFacts, kept: ParsedTextRow | None) -> Rejection | None:
+    def _purged_as(self, row: DocumentFacts, kept: ParsedTextRow | None) -> Rejection | None:
         """The rejection of a document that an honoured output purged, as stages.steps.purged does it."""
         if self._purged is None:
             return None
@@ -385,12 +346,12 @@ class _UnitFilter:
             return _purged(replace(document, labels=(*_labels(row, READING), *_labels(row, "url"))), "parse")
         return None
 
-    def _of(self, rows: Mapping[bytes, list[_OfDocument]], row: _DocumentFacts) -> list[_OfDocument]:
+    def _of(self, rows: Mapping[bytes, list[_OfDocument]], row: DocumentFacts) -> list[_OfDocument]:
         """The rows of one document. Records that came twice have equal rows each, one after the other."""
         found = rows.get(row["doc_id"], [])
         return found[: len(found) // self._num_rows[row["doc_id"]]] if found else found
 
-    def _measured_of(self, row: _DocumentFacts) -> Mapping[str, float]:
+    def _measured_of(self, row: DocumentFacts) -> Mapping[str, float]:
         """What the rules of quality measured of a document then, by rule."""
         found: Mapping[str, float] = json.loads(self._measured.get(row["doc_id"], "{}"))
         return found
@@ -410,7 +371,7 @@ def _rows(folder: Folder, name: str, digest: str) -> Iterator[Any]:
             yield from batch.to_pylist()
 
 
-def _next(texts: Iterator[ParsedTextRow], row: _DocumentFacts, name: str) -> ParsedTextRow:
+def _next(texts: Iterator[ParsedTextRow], row: DocumentFacts, name: str) -> ParsedTextRow:
     kept = next(texts, None)
     if kept is None or kept["doc_id"] != row["doc_id"]:
         raise DamagedFileError(
@@ -426,7 +387,7 @@ def _by_document(rows: Sequence[_OfDocument]) -> dict[bytes, list[_OfDocument]]:
     return found
 
 
-def _as_read(row: _DocumentFacts, language: str | None) -> Document:
+def _as_read(row: DocumentFacts, language: str | None) -> Document:
     """A document of which no text is kept; `language` is the source's. What parse found of its charset is not
     what reading knew."""
     of_record = row["record_id"] is not None
@@ -445,7 +406,7 @@ def _as_read(row: _DocumentFacts, language: str | None) -> Document:
     )
 
 
-def _as_kept(row: _DocumentFacts, kept: ParsedTextRow) -> Document:
+def _as_kept(row: DocumentFacts, kept: ParsedTextRow) -> Document:
     """A document as parse gave it; without a text where it was purged."""
     return replace(parsed_document(row["source"], kept), truncated=row.get("truncated"))
 
@@ -469,7 +430,7 @@ def _labels(row: Mapping[str, object], step: str) -> tuple[tuple[str, str], ...]
     return tuple((column, label) for column in columns if isinstance(label := row[column], str))
 
 
-def _finding(row: _FindingFacts) -> Finding:
+def _finding(row: FindingFacts) -> Finding:
     return Finding(
         stage=row["stage"],
         rule=row["rule"],

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from blake3 import blake3
 
 from lineage.ids import ID_BYTES, content_hash
+from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in, same_place
@@ -69,7 +70,7 @@ class LoweredRate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(JsonRecord):
     """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the
     order's. `model`: the one that was saved; `skipped_in_row`: the last steps, where they were skipped in a
     row; `lowered`: stretches of steps whose learning rate is lowered."""
@@ -307,10 +308,7 @@ def _record(folder: Folder) -> tuple[Position, dict[str, tuple[int, str]]]:
 def _position(row: Mapping[str, Any]) -> Position:
     if not all(type(row[name]) is int for name in ("step", "attempt", "world_size")):
         raise ValueError("it has no numbers of step and attempt")
-    lowered = tuple(LoweredRate(*window) for window in row["lowered"])
-    model = ModelConfig.from_json(row["model"])
-    own = {"skipped_in_row": tuple(row["skipped_in_row"]), "lowered": lowered, "model": model}
-    return Position(**{**row, **own})
+    return Position.from_json(row)
 
 
 def check_sizes(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:

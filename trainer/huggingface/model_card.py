@@ -6,7 +6,6 @@ moved, and one that is reached by a link are read where the call finds them."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -41,7 +40,7 @@ def publish_card(output: Folder, card: ModelCard) -> None:
     )
     row = {
         "config": described,
-        "tokenizer": dataclasses.asdict(card.tokenizer),
+        "tokenizer": card.tokenizer.to_json(),
         "checkpoints": name_in(output, card.checkpoints) or card.checkpoints,
     }
     output.publish(MODEL_CARD, json.dumps(row, indent=2).encode())
@@ -60,7 +59,7 @@ def read_card(output: Folder) -> ModelCard:
         config=from_hugging_face(described, where=output.at(MODEL_CARD)),
         seq_len=described["max_position_embeddings"],
         dtype=described["torch_dtype"],
-        tokenizer=TokenizerIdentity(**row["tokenizer"]),
+        tokenizer=TokenizerIdentity.from_json(row["tokenizer"]),
         checkpoints=_checkpoints(output, row["checkpoints"]).url,
     )
 

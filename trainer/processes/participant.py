@@ -150,13 +150,13 @@ class Participant:
 
     def tell(self, report: RankReport) -> None:
         """Say what this rank holds, for `reports` of all."""
-        self._store.set(f"report/{self.generation}/{report.rank}", json.dumps(dataclasses.asdict(report)))
+        self._store.set(f"report/{self.generation}/{report.rank}", json.dumps(report.to_json()))
 
     def reports(self) -> list[RankReport]:
         """What every rank of the generation holds; GenerationOverError where one dies before it has said
         so."""
-        rows = [json.loads(self._get(f"report/{self.generation}/{rank}")) for rank in range(self.num_ranks)]
-        return [RankReport(**(row | {"kept": tuple(row["kept"])})) for row in rows]
+        told = (self._get(f"report/{self.generation}/{rank}") for rank in range(self.num_ranks))
+        return [RankReport.from_json(json.loads(report)) for report in told]
 
     def begun(self) -> None:
         """Say that the generation trains. By its rank 0."""

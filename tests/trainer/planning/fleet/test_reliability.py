@@ -24,7 +24,7 @@ from trainer.planning.fleet.reliability import (
 MTBF = 11_135.0
 DAYS = 54 * 86_400.0
 LLAMA_3_INTERRUPTIONS = 466
-"""With the 47 that were planned (the section that LLAMA_3 is of)."""
+"""With the 47 that were planned (2407.21783, section 3.3.4)."""
 
 
 def case(stall: float, restart: float, **more: float) -> Reliability:
