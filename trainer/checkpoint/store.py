@@ -30,7 +30,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in, same_place
 from trainer.attempts import Attempt, attempts, counts
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import CheckpointTable, TrainRecipe
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from lineage.storage.places import name_in
 from trainer.attempts import attempts
 from trainer.checkpoint.same_model import MODEL_CARD
 from trainer.checkpoint.store import Checkpoint, complete_checkpoints, other_owner
-from trainer.model.description import ModelConfig
-from trainer.model.families import from_hugging_face, to_hugging_face
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import from_hugging_face, to_hugging_face
 from trainer.provenance.facts import recorded_places
 
 

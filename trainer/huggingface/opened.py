@@ -21,7 +21,7 @@ from trainer.huggingface.model_card import chosen_checkpoint, is_run, read_card
 from trainer.huggingface.same_tokenizer import recorded_tokenizer
 from trainer.huggingface.weights import import_weights
 from trainer.model.attention import document_masks, kernel_for
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.model.experts import Router, Routing
 from trainer.model.loss import Losses, Targets
 from trainer.model.rows import DeviceRows

@@ -37,9 +37,9 @@ from trainer.huggingface.folder import (
 )
 from trainer.huggingface.names import EMBEDDING, HEAD, NAMES, OURS, StoredPart, stored_parts
 from trainer.huggingface.weights_hash import stretch_hashes, weights_hash
-from trainer.model.description import ModelConfig
-from trainer.model.families import to_hugging_face
-from trainer.model.family_table import FAMILIES
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import to_hugging_face
+from trainer.model.config.family_table import FAMILIES
 from trainer.model.peers import local_part
 from trainer.model.rotary import rotary_angles
 from trainer.model.transformer import initial_weight

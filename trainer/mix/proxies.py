@@ -28,8 +28,8 @@ from trainer.mix.design import Point, make_design
 from trainer.mix.optimize import Goal
 from trainer.mix.space import Space, make_space
 from trainer.mix.swarm import Floats, Swarm
-from trainer.model.description import ModelConfig
-from trainer.model.sizes import model_config
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.sizes import model_config
 from trainer.options import (
     CheckpointTable,
     MixtureTable,

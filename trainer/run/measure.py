@@ -18,8 +18,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hoo
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer.model.description import ModelConfig
-from trainer.model.families import TRAINED_KINDS
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import TRAINED_KINDS
 from trainer.model.rows import DeviceRows
 from trainer.optim.optimizer import Optimizer
 from trainer.options import TrainRecipe

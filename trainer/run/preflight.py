@@ -34,8 +34,8 @@ from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
 from trainer.huggingface.names import model_shapes, parameter_axes
 from trainer.huggingface.same_tokenizer import CompareFile, check_first_tokenizer
-from trainer.model.description import ModelConfig
-from trainer.model.sizes import check_model_name, model_config
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.sizes import check_model_name, model_config
 from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order

@@ -25,8 +25,8 @@ from trainer.attempts import AttemptEnd, TrainingStoppedError, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
 from trainer.feed.feed import Feed
 from trainer.huggingface.names import parameter_axes
-from trainer.model.description import ModelConfig
-from trainer.model.sizes import model_config
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.sizes import model_config
 from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap

@@ -31,7 +31,7 @@ from trainer.checkpoint.store import METADATA, Position, checkpoint_name, publis
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import plan_of
 from trainer.huggingface.model_card import ModelCard, publish_card
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import DataTable, load_train_recipe
 from trainer.planning.counts import num_parameters
 from trainer.provenance.facts import FactLog, RunFact, claim_output, commit, run_fact

@@ -43,7 +43,7 @@ from trainer.checkpoint.store import (
     record_sums,
     superseded,
 )
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import CheckpointTable, TrainRecipe
 from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process

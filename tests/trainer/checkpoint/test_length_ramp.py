@@ -20,7 +20,7 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Dataset, Slice
 from trainer.data.recipe_order import make_order
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.model.transformer import CausalLM
 from trainer.provenance.exposure import find_readings
 

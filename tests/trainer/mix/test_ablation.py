@@ -27,7 +27,7 @@ from trainer.mix.proxies import (
     swarm_of,
     write_design,
 )
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import TrainRecipe, load_train_recipe
 from trainer.run.preflight import check_recipe
 

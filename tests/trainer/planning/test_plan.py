@@ -20,7 +20,7 @@ from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Slice
 from trainer.data.recipe_order import make_order
 from trainer.feed.feed import Feed, FeedSource
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import load_train_recipe
 from trainer.planning.counts import flops_per_token, num_active_parameters, num_parameters
 from trainer.planning.plan import plan_training

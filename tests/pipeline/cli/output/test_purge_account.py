@@ -29,7 +29,7 @@ from tests.support.outputs.small_out import hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from trainer.attempts import Attempt, begin
 from trainer.huggingface.model_card import ModelCard, publish_card
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import TrainRecipe, load_train_recipe
 from trainer.recovery.rollbacks import Rollback, record_rollback
 

@@ -1,4 +1,4 @@
-"""What a config.json says, read into a description and written back, as `trainer.model.family_table` has it. No torch
+"""What a config.json says, read into a description and written back, as `family_table` beside it has it. No torch
 here."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from lineage.recipe import RecipeError, errors_about
-from trainer.model.description import (
+from trainer.model.config.description import (
     Experts,
     Gate,
     LatentAttention,
@@ -20,7 +20,7 @@ from trainer.model.description import (
     RouterConfig,
     YarnScaling,
 )
-from trainer.model.family_table import FAMILIES, HARMLESS, KEYS, NUMBER, SIZE, TRUTH, Family
+from trainer.model.config.family_table import FAMILIES, HARMLESS, KEYS, NUMBER, SIZE, TRUTH, Family
 
 _T = TypeVar("_T")
 
