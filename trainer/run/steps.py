@@ -70,13 +70,18 @@ def _run_step(run: Run) -> None:
     found = _evaluate(run, step)
     saved = progress.last_saved == step + 1
     # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
-    at_rest = bool(found.validation or found.results) or saved or stepping.model.device.type == "cpu"
+    at_rest = bool(found.validation or found.results) or saved or not _computes_behind(stepping.model.device)
     if listed:
         _publish(run, run.reporting.reporter.listed(step, found.validation, found.results))
     else:
         _report_pending(run, keep=0 if at_rest else 1, evaluated=found)
     if saved:
         after_save(run)
+
+
+def _computes_behind(device: torch.device) -> bool:
+    """Whether a step has returned before its figures are there."""
+    return device.type != "cpu"
 
 
 def _pass_over(run: Run, step: int) -> None:
