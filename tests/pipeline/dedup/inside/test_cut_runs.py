@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
@@ -121,6 +122,75 @@ def test_trace_names_the_document_in_which_a_cut_stays(
     edit = next(one for one in decisions if one["stage"] == "dedup.inside")
     assert (edit["verdict"], edit["rule"], edit["value"]) == ("edit", "substring", row["count"])
     assert edit["matched"] == f"{row['twin']}:{row['twin_start']}"
+
+
+def test_explain_shows_what_was_cut_as_the_last_step(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = made / "cut"
+    before, after = published_texts(made / "plain"), published_texts(out)
+    cut = rows(
+        out, "SELECT doc_id, list(count ORDER BY start) counts FROM edits WHERE twin IS NOT NULL GROUP BY 1"
+    )
+    for row in cut[:5]:
+        found = explained(out, row["doc_id"], capsys)
+        step = found["steps"][-1]
+        assert (step["stage"], step["verdict"]) == ("dedup.inside", "changed")
+        assert found["text"] == step["text"] == after[row["doc_id"]]
+        assert step["num_chars_in"] == len(before[row["doc_id"]])
+        assert sorted(edit["count"] for edit in step["edits"]) == sorted(row["counts"])
+        assert found["recorded"]["agrees"]
+        assert all(one["stays_in"].partition(":")[0] in after for one in found["recorded"]["cuts"])
+    assert main(["explain", str(out), "--doc", cut[0]["doc_id"]]) == 0
+    said = capsys.readouterr().out
+    assert f"cut (substring): {cut[0]['counts'][0]:,} characters, which stay in " in said
+    assert "decide otherwise" not in said
+
+
+def test_explain_shows_a_document_that_kept_too_little_as_the_run_decided(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row, *_) = rows(made / "cut", "SELECT * FROM documents WHERE stage = 'dedup.inside'")
+    found = explained(made / "cut", row["doc_id"], capsys)
+    assert (found["status"], found["verdict"]["rule"]) == ("rejected", "dedup.inside.min_chars")
+    assert found["recorded"]["agrees"]
+
+
+def explained(out: Path, doc_id: str, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert main(["explain", str(out), "--doc", doc_id, "--json", *more]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def published_texts(out: Path) -> dict[str, str]:
+    tables = [pq.read_table(path, columns=["doc_id", "text"]) for path in out.glob("documents/*/*.parquet")]
+    return {row["doc_id"].hex(): row["text"] for table in tables for row in table.to_pylist()}
+
+
+def test_tune_counts_the_cuts_whose_text_stays_in_a_document_that_is_lost(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    passing = {"min_words": 1, "min_word_length": 0, "min_alphabetic_words": 0, "min_stop_words": 0}
+    quality = {"rules": ["gopher_quality"], "ledger": "all", **passing}
+    plain = recipe(out, made / "pages", INSIDE, quality=quality)
+    plain["source"][0] |= {"steps": ["parse", "quality", "dedup.exact"], "language": "en"}
+    runs.run(tmp_path / "of", plain)
+    words = rows(out, "SELECT doc_id, value FROM findings WHERE rule = 'gopher_quality.too_many_words'")
+    longest = sorted(row["value"] for row in words)[len(words) // 2]
+    call = ["tune", "--from", str(out), "--set", f"quality.max_words={int(longest)}"]
+    assert main([*call, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    lost = {row["doc_id"] for row in words if row["value"] > int(longest)}
+    relying = [
+        row for row in rows(out, "SELECT * FROM edits WHERE stage = 'dedup.inside'")
+        if row["twin"] in lost and row["doc_id"] not in lost
+    ]  # fmt: skip
+    assert found["total"]["lost"] == len(lost) and relying
+    assert found["num_relying"] == len({row["doc_id"] for row in relying})
+    assert found["num_relying_chars"] == sum(row["count"] for row in relying)
+    # A document that kept too little had passed all that is judged again.
+    assert found["total"]["before"] == len(documents(out)) and not found["total"]["open"]
+    assert main(call) == 0
+    assert f"{found['num_relying']} documents of the others had text cut" in capsys.readouterr().out
 
 
 def test_a_run_from_parsed_texts_cuts_the_same(made: Path, tmp_path: Path) -> None:
