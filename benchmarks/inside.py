@@ -193,7 +193,8 @@ def write_documents(*, folder: str, num_documents: int, min_bytes: int) -> dict[
     drawn = np.random.default_rng(7)
     pool = [_passage(drawn, words) for _ in range(max(1, num_documents // 20))]
     menus = [_passage(drawn, words) for _ in range(3)]
-    files, num_bytes, num_planted, seen = {}, 0, 0, set[str]()
+    files: dict[tuple[int, int], Sequence[Doc]] = {}
+    num_bytes, num_planted, seen = 0, 0, set[str]()
     for number in range(-(-num_documents // _DOCUMENTS_A_FILE)):
         docs = []
         for at in range(min(_DOCUMENTS_A_FILE, num_documents - number * _DOCUMENTS_A_FILE)):
