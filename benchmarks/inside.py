@@ -31,6 +31,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -174,7 +175,7 @@ def many_documents(sizes: Sequence[int], engines: Sequence[str]) -> None:
     """Each size by each engine."""
     table = InsideTable(method="substring", min_bytes=100)
     print(
-        "engine documents megabytes planted_MB cut_MB cuts rejected wall_s s/MB driver_MB"
+        "engine documents megabytes planted_MB cut_MB cuts rejected wall_s processor_s s/MB driver_MB"
         " above_start_MB worker_MB"
     )
     for size in sizes:
@@ -238,12 +239,13 @@ def measure_documents(
     """One run of all phases: by this process, or by it and two workers."""
     job: InsideJob = pickle.loads((Path(folder) / "job.pickle").read_bytes())
     is_local = engine == "local"
-    with nullcontext() if is_local else ray_session("local", num_cpus=2), _largest_worker() as largest:
+    with nullcontext() if is_local else ray_session("local", num_cpus=2), _watched_workers() as workers:
         runner: Engine = InProcess() if is_local else InPhases(run_below(Path(folder)))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        started = time.perf_counter()
+        started, spent = time.perf_counter(), time.process_time()
         found = look_inside(job, runner)
-        seconds = time.perf_counter() - started
+        seconds, spent = time.perf_counter() - started, time.process_time() - spent
+    spent += sum(workers.seconds.values())
     driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "engine": engine,
@@ -254,33 +256,43 @@ def measure_documents(
         "cuts": found.counts.num_cuts,
         "rejected": sum(found.counts.dropped.values()),
         "wall_s": round(seconds, 1),
-        "s/MB": round(seconds / num_bytes * 1e6, 3),
+        "processor_s": round(spent, 1),
+        "s/MB": round(spent / num_bytes * 1e6, 3),
         "driver_MB": round(driver / 1024),
         "above_start_MB": round((driver - before) / 1024),
-        "worker_MB": round(largest[0] / 1e6),
+        "worker_MB": round(workers.largest / 1e6),
     }
 
 
+@dataclass(slots=True)
+class _Workers:
+    """The most memory in bytes, without what is shared, that one of Ray's workers below this process had, and the
+    processor seconds of each."""
+
+    largest: float = 0.0
+    seconds: dict[int, float] = field(default_factory=dict)
+
+
 @contextmanager
-def _largest_worker() -> Iterator[list[float]]:
-    """The most memory in bytes, without what is shared, that one of Ray's workers below this process had."""
-    largest, ended = [0.0], threading.Event()
+def _watched_workers() -> Iterator[_Workers]:
+    workers, ended = _Workers(), threading.Event()
 
     def watch() -> None:
         me = psutil.Process()
         while not ended.wait(0.1):
             for child in me.children(recursive=True):
                 try:
-                    if child.cmdline()[:1] and child.cmdline()[0].startswith("ray::"):
-                        memory = child.memory_info()
-                        largest[0] = max(largest[0], memory.rss - memory.shared)
+                    if " ".join(child.cmdline()).startswith("ray::"):
+                        memory, times = child.memory_info(), child.cpu_times()
+                        workers.largest = max(workers.largest, memory.rss - memory.shared)
+                        workers.seconds[child.pid] = times.user + times.system
                 except psutil.NoSuchProcess:
                     continue
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield largest
+        yield workers
     finally:
         ended.set()
         watcher.join()
