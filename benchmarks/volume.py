@@ -410,20 +410,20 @@ def _run_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[st
     yield line("processor time, ms a page", lambda row: f"{1000 * row['cpu_s'] / row['pages']:.2f}")
     for name in ("kept", "tokens", "shards"):
         yield line(name, lambda row, name=name: f"{row[name]:,}")
-    for kind in ("ms_a_page", "ms_a_page_of_phase"):
+    for kind, head in (("ms_a_page", "ms a page, step"), ("ms_a_page_of_phase", "ms a page, phase")):
         for name in dict.fromkeys(name for row in runs for name in row[kind]):
-            yield line(f"{kind}: {name}", lambda row, kind=kind, name=name: f"{row[kind].get(name, 0):.3f}")
+            yield line(f"{head} {name}", lambda row, kind=kind, name=name: f"{row[kind].get(name, 0):.3f}")
     for name in dict.fromkeys(name for row in runs for name in row["phases"]):
         yield line(
-            f"MB, driver / worker: {name}",
+            f"MB of driver, of a worker: {name}",
             lambda row, name=name: (
-                f"{row['phases'][name]['driver_mb']} / {row['phases'][name]['worker_mb']}"
+                f"{row['phases'][name]['driver_mb']}, {row['phases'][name]['worker_mb']}"
                 if name in row["phases"]
                 else ""
             ),
         )
     yield line(
-        "reading, pages a second over time",
+        "reading, pages a second by fifths of its time",
         lambda row: ", ".join(f"{each['pages_a_second']:.0f}" for each in row["over_time"]),
     )
 

@@ -58,6 +58,7 @@ PACKAGES: Final = (
         )
     ),
     *(f"lilypond-doc-html{language}" for language in ("", "-ca", "-de", "-es", "-fr", "-it", "-ja")),
+    *(f"debian-reference-{language}" for language in ("de", "en", "es", "fr", "it", "ja", "pt", "zh-cn")),
     *("cppreference-doc-en-html", "installation-guide-amd64"),
 )  # fmt: skip
 """In the order of packing: of pages with equal bytes the first package's is kept."""

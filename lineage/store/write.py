@@ -51,7 +51,7 @@ before."""
 _WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """Arrow types with 64-bit offsets, by those with 32-bit ones."""
 
-Bounds = Mapping[str, tuple[Bound, Bound]]
+Bounds = dict[str, tuple[Bound, Bound]]
 """The least and the greatest value of each column that files are pruned by."""
 
 _EMPTY_TEXT: Final = text_hash("")
