@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,22 @@ import pytest
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from pipeline.cli.main import main
+from pipeline.dedup.exchange import Exchange, InProcess
+from pipeline.dedup.inside import apply, process
 from pipeline.inspect.hooks import verify_hooks
-from tests.pipeline.dedup.inside.test_look_inside import prose
+from pipeline.results.dedup_result import DedupCounts
+from pipeline.results.unit_results import ShortenedResult
+from tests.pipeline.dedup.inside.test_look_inside import METHODS, prose
 from tests.support.outputs import runs
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint
+from tests.support.processes.killed_runs import DEADLINE, Moment, command, end_sessions, wait_for
 
 INSIDE = {"method": "substring", "min_bytes": 64, "min_chars": 80}
 
 
-def write_pages(folder: Path) -> dict[str, str]:
-    """Pages of two files, by URL: most hold a passage that others hold too, some nothing else, and some stand twice."""
+def write_pages(folder: Path, num_files: int = 2) -> dict[str, str]:
+    """Pages of some files, by URL: most hold a passage that others hold too, some nothing else, some stand twice."""
     chosen = random.Random(11)
     shared = [prose(chosen, 25) for _ in range(4)]
     pages = {}
@@ -33,11 +39,11 @@ def write_pages(folder: Path) -> dict[str, str]:
         if number % 11 == 3:
             pages[f"https://example.org/copy-{number}"] = "\n".join(parts)
     folder.mkdir()
-    for file in range(2):
+    for file in range(num_files):
         lines = [
             json.dumps({"url": url, "text": text})
             for n, (url, text) in enumerate(pages.items())
-            if n % 2 == file
+            if n % num_files == file
         ]
         (folder / f"{file}.jsonl").write_text("\n".join(lines))
     return pages
@@ -159,9 +165,125 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(
     assert said in capsys.readouterr().err
 
 
+NUM_FILES = 6
+ENGINES: dict[str, dict[str, dict[str, Any]]] = {
+    "one process": {},
+    "1 worker": {"ray": {**runs.ON_RAY, "num_cpus": 1}, "dedup": {"engine": "ray_data"}},
+    "4 workers": {"ray": {**runs.ON_RAY, "num_cpus": 4}, "dedup": {"engine": "ray_data"}},
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, str]]]:
+    """A folder with `pages` of several files, and the fingerprint of a run over them by each method."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    write_pages(folder / "pages", NUM_FILES)
+    found = {}
+    for method in METHODS:
+        runs.run(folder / f"of-{method}", recipe(folder / method, folder / "pages", inside_by(method)))
+        found[method] = fingerprint(str(folder / method))
+    return folder, found
+
+
+def inside_by(method: str) -> dict[str, Any]:
+    return INSIDE | {"method": method, "ngram": 5, "min_ngram": 3}
+
+
+def called_to_its_end(path: Path) -> None:
+    """`sluice run` in a process of its own, whose Ray ends with it."""
+    with command(path) as driver:
+        assert driver.wait(DEADLINE) == 0, (path.parent / "log.txt").read_text()
+    end_sessions(driver.pid)
+
+
 @pytest.mark.slow
-def test_tasks_on_ray_write_the_same_output(made: Path, tmp_path: Path, small_ray: None) -> None:
-    plain = recipe(tmp_path / "ray", made / "pages", INSIDE, run={"keep_text": True}, ray=runs.ON_RAY)
-    plain["dedup"]["engine"] = "ray_data"
-    runs.run(tmp_path / "of", plain)
-    assert fingerprint(str(tmp_path / "ray")) == fingerprint(str(made / "cut"))
+@pytest.mark.parametrize("engine", list(ENGINES)[1:])
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_of_any_number_write_the_bytes_of_one_process(
+    method: str, engine: str, undisturbed: tuple[Path, dict[str, dict[str, str]]], tmp_path: Path
+) -> None:
+    folder, expected = undisturbed
+    plain = recipe_by(ENGINES[engine], tmp_path / "out", folder / "pages", method)
+    called_to_its_end(runs.write_recipe(tmp_path / "recipe.toml", plain))
+    assert fingerprint(str(tmp_path / "out")) == expected[method]
+
+
+def recipe_by(engine: dict[str, dict[str, Any]], out: Path, pages: Path, method: str) -> dict[str, Any]:
+    """Of any engine, tables of its own beside [dedup.inside]."""
+    plain = recipe(out, pages, inside_by(method), **({"ray": engine["ray"]} if "ray" in engine else {}))
+    plain["dedup"] |= engine.get("dedup", {})
+    return plain
+
+
+FOUND = "work/dedup/inside"
+MOMENTS: dict[str, list[Moment]] = {
+    "one process": [
+        Moment(f"{FOUND}/pieces/*.json", 1),
+        *(Moment(f"{FOUND}/*/done.json", number) for number in (1, 2, 4, 6, 8, 9)),
+        Moment(f"{FOUND}/found/*.parquet", 2),
+        *(Moment("documents/*/*.parquet", number) for number in (1, 3)),
+        *(Moment("work/units/*/shortened.parquet", number) for number in (1, 4)),
+        *(Moment("work/units/*/cuts.parquet", number) for number in (2, 5)),
+        *(Moment("work/units/*/shortened.json", number) for number in (1, 3, NUM_FILES)),
+    ],
+    "4 workers": [
+        Moment(f"{FOUND}/anchors/rows/*.json", 2),
+        Moment(f"{FOUND}/runs/reduced/*.json", 1),
+        Moment(f"{FOUND}/*/done.json", 5),
+        Moment("work/units/*/cuts.parquet", 1),
+        Moment("work/units/*/shortened.json", 2),
+    ],
+}
+CASES = [(engine, moment) for engine, moments in MOMENTS.items() for moment in moments]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "moment"), CASES, ids=[f"{e}, {m}" for e, m in CASES])
+def test_a_run_that_was_killed_while_it_looked_inside_or_cut_ends_with_the_same_bytes(
+    engine: str,
+    moment: Moment,
+    *,
+    undisturbed: tuple[Path, dict[str, dict[str, str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, expected = undisturbed
+    out = tmp_path / "out"
+    plain = recipe_by(ENGINES[engine], out, folder / "pages", "substring")
+    path = runs.write_recipe(tmp_path / "recipe.toml", plain)
+    with command(path) as driver:
+        wait_for(moment, out, driver)
+    assert driver.returncode == -signal.SIGKILL
+    cut = {marker.parent.name for marker in out.glob("work/units/*/shortened.json")}
+    done = {marker.parent.name for marker in out.glob(f"{FOUND}/*/done.json")}
+    if engine == "one process":
+        again, phases = watched(monkeypatch)
+        runs.run(tmp_path / "again", plain)
+        assert not cut & set(again) and not done & set(phases)
+        assert len(again) == NUM_FILES - len(cut)
+    else:
+        end_sessions(driver.pid)
+        called_to_its_end(path)
+    assert fingerprint(str(out)) == expected["substring"]
+    assert not verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """The units that are cut and the phases that look inside from here on."""
+    units, phases = list[str](), list[str]()
+    cut_unit = apply.cut_unit
+
+    def cut(job: apply.CutJob, item: apply.UnitToCut) -> ShortenedResult:
+        units.append(item.unit.key)
+        return cut_unit(job, item)
+
+    class Watched(InProcess):
+        """Of no other phase than those that are repeated."""
+
+        def run(self, exchange: Exchange) -> dict[int, DedupCounts]:
+            phases.append(exchange.name)
+            return super().run(exchange)
+
+    monkeypatch.setattr(apply, "cut_unit", cut)
+    monkeypatch.setattr(process, "InProcess", Watched)
+    return units, phases
