@@ -24,7 +24,7 @@ from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from pipeline.inputs.bundles import bundled
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
-from pipeline.inputs.kinds import check_fields, check_kinds, of_records
+from pipeline.inputs.kinds import check_converters, check_fields, check_kinds, of_records
 from pipeline.inputs.revisions import Revisions
 from pipeline.recipe.checks import MAX_FILES, check_output
 from pipeline.recipe.load import recipe_of
@@ -159,6 +159,7 @@ def readable_inputs(recipe: PipelineRecipe, revisions: Revisions) -> list[list[I
     for source, of_source in zip(recipe.source, inputs, strict=True):
         if source.indexes:
             continue
+        check_converters(of_source, source)
         check_kinds(of_source, source, recipe.limits)
         check_fields(of_records(of_source, source), source, recipe.limits)
     return inputs

@@ -61,10 +61,11 @@ _BROUGHT: Final = {
 """What a library takes a part of its result from, whose release its own does not fix: trafilatura the text of
 short pages, those that split words their dictionaries and models."""
 
-OPTIONAL: Final = frozenset({"jieba", "kiwipiepy", "pythainlp", "pyvi", "sudachipy"}).union(
-    *(_BROUGHT.get(name, ()) for name in ("kiwipiepy", "pyvi", "sudachipy"))
-)
-"""Those of an extra: where they are not installed, texts in the languages that they split have no table."""
+OPTIONAL: Final = frozenset(
+    {"jieba", "kiwipiepy", "mwparserfromhell", "pylatexenc", "pypdfium2", "pythainlp", "pyvi", "sudachipy"}
+).union(*(_BROUGHT.get(name, ()) for name in ("kiwipiepy", "pyvi", "sudachipy")))
+"""Those of an extra: where they are not installed, texts in the languages that they split have no table, and
+documents of the types that they convert are refused before a run."""
 
 _TAKES_A_NAME: Final = frozenset({"files", "find_spec", "import_module", "__import__"})
 """Functions of importlib (and the one behind `import`) that find a library by the name that they are

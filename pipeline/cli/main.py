@@ -37,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help"):
-        print(overview())
+        try:
+            print(overview(), flush=True)
+        except BrokenPipeError as error:
+            return _complain("", error, 1)
         return 0 if argv else 2
     if argv[0] == "--version":
         from importlib.metadata import version

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from pipeline.inputs.files import Input
-from stages.reading.file_names import is_named_as_document
+from stages.reading.file_names import kind_by_name
 from stages.reading.options import Format
 
+_WHOLE: Final = ("file", "pdf", "epub", "latex")
 _MOST_FILES: Final = 1_000
 _MOST_BYTES: Final = 16 << 20
 """A bundle ends with the file that reaches one of these."""
 
 
 def is_read_whole(name: str, format_name: Format) -> bool:
-    """Whether a file of this name is a document by itself, in a source of this format."""
-    return format_name == "file" or (format_name == "auto" and is_named_as_document(name))
+    """Whether a file of this name is a document by itself, in a source of this format, or an archive of such."""
+    return format_name in _WHOLE or (format_name == "auto" and kind_by_name(name) is not None)
 
 
 def bundled(inputs: Sequence[Input], format_name: Format) -> list[tuple[Input, ...]]:

@@ -13,7 +13,8 @@ from lineage.storage.folder import is_remote
 from pipeline.inputs.bundles import is_read_whole
 from pipeline.inputs.files import Input, open_input
 from pipeline.recipe.tables import LimitsTable, SourceTable
-from stages.reading.file_names import is_marker
+from stages.reading.content_types import TYPES_OF, why_not_converted
+from stages.reading.file_names import is_marker, kind_by_name
 from stages.reading.magic import HEAD_BYTES
 from stages.reading.options import ReadOptions, RowFields, Unreadable
 from stages.reading.rows.row import keys_of
@@ -38,6 +39,18 @@ def check_kinds(inputs: Sequence[Input], source: SourceTable, limits: LimitsTabl
     first, why = found[0]
     more = f"; {len(found) - 1:,} more files cannot be read either" if len(found) > 1 else ""
     raise RecipeError(f"source.inputs of {first.source!r}: {first.url} cannot be read: {why}{more}")
+
+
+def check_converters(inputs: Sequence[Input], source: SourceTable) -> None:
+    """RecipeError where the library that converts a source's documents is not installed: told by its format, the
+    names of its files, and its types."""
+    named = {
+        source.format if source.format != "auto" else kind_by_name(each.name) or source.format
+        for each in inputs
+    }
+    for kind in sorted({*source.mime, *(TYPES_OF[name] for name in named if name in TYPES_OF)}):
+        if why := why_not_converted(kind):
+            raise RecipeError(f"source {source.name!r}: {why}", "source.format")
 
 
 def of_records(inputs: Sequence[Input], source: SourceTable) -> list[Input]:
@@ -113,6 +126,7 @@ def _without_field(
         file=found.name,
         format=source.format,
         fields=source.row_fields,
+        namespaces=source.namespaces,
         max_document_bytes=limits.max_document_bytes,
         max_window_bytes=limits.max_window_bytes,
         size=found.size,

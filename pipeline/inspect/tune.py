@@ -3,7 +3,8 @@
 The ledger (quality.ledger = "all") has what every rule measured, so a threshold of a rule can be judged again
 without a text. Nothing is guessed: a rejected document that now passes is open if a later step never saw it, or if a
 later rule set measured its text before an edit. Open documents are judged from their texts if the run kept these
-(`run.keep_text`). Duplicates are not looked at."""
+(`run.keep_text`). Duplicates are not looked at. Of repeats that were cut inside documents it counts those whose text
+stays in a document that is lost: a run finds them anew, and the next copy stays."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from lineage.index.output_index import check_finished
 from lineage.json_record import Json
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
+from lineage.store.column_names import INSIDE
 from lineage.store.queries.sql import QueryResult, questions, text_literal
 from pipeline.inspect.open_documents import MOST, survivors
 from pipeline.recipe.checks import check_steps_of
@@ -81,7 +83,8 @@ class TuneResult:
     """The answer for one recipe. `changed` are the keys that were judged, `not_looked_at` those that differ
     and were not; `judged_later_by` are the steps that open documents have not met. `from_texts` counts the documents
     that the ledger left open and that their kept texts decided; `open_alone` the open ones that no other recorded rule
-    rejects. `by_rule` counts the lost ones."""
+    rejects. `by_rule` counts the lost ones. `num_relying` documents that are not lost had `num_relying_chars`
+    characters cut (dedup.inside) that stay in lost ones."""
 
     recipe: str
     changed: tuple[str, ...]
@@ -94,6 +97,8 @@ class TuneResult:
     by_host: tuple[TuneCounts, ...]
     by_rule: tuple[tuple[str, int], ...]
     examples: tuple[Example, ...]
+    num_relying: int = 0
+    num_relying_chars: int = 0
 
     def as_json(self) -> dict[str, object]:
         """As `sluice tune --json` gives it."""
@@ -304,7 +309,7 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
       d.rule AS old_rule, d.value AS old_value, d.threshold AS old_threshold,
       j.by.rule AS new_rule, j.by.value AS new_value, j.by.threshold AS new_threshold,
       CASE
-        WHEN d.status <> 'rejected' THEN CASE WHEN j.now IS NULL THEN 'kept' ELSE 'lost' END
+        WHEN d.status <> 'rejected' OR d.stage = '{INSIDE}' THEN CASE WHEN j.now IS NULL THEN 'kept' ELSE 'lost' END
         WHEN j.doc_id IS NULL THEN 'rejected'
         WHEN {unedited} AND {beyond} THEN 'open'
         WHEN j.now IS NOT NULL THEN 'rejected'
@@ -400,6 +405,7 @@ def _tuned(
         f" QUALIFY row_number() OVER (PARTITION BY outcome ORDER BY doc_id) <= {num_examples}"
     ).objects()
     by_language = _counts(rows, "language")
+    num_relying, num_chars = _relying(ask, judged) if old.dedup.inside.is_on else (0, 0)
     return TuneResult(
         recipe=name,
         changed=changed,
@@ -421,7 +427,19 @@ def _tuned(
             for row in sorted(rows, key=lambda row: str(row["outcome"]))
             if row["what"] == "example" and isinstance(row["doc"], dict)
         ),
+        num_relying=num_relying,
+        num_relying_chars=num_chars,
     )
+
+
+def _relying(ask: Callable[[str], QueryResult], judged: str) -> tuple[int, int]:
+    """Documents that are not lost with text cut that stays in lost ones, and its characters."""
+    ((documents, chars),) = ask(
+        f"WITH lost AS MATERIALIZED (SELECT DISTINCT doc_id FROM ({judged}) WHERE outcome = 'lost')"
+        " SELECT count(DISTINCT doc_id), coalesce(sum(count), 0) FROM edits"
+        f" WHERE stage = '{INSIDE}' AND twin IN (FROM lost) AND doc_id NOT IN (FROM lost)"
+    ).rows
+    return int(str(documents)), int(str(chars))
 
 
 def _counts(rows: Sequence[Mapping[str, Json]], what: str) -> tuple[TuneCounts, ...]:

@@ -61,6 +61,7 @@ class ReadJob:
     fields: tuple[RowFields, ...]
     languages: tuple[str | None, ...]
     mime: tuple[tuple[str, ...], ...]
+    namespaces: tuple[tuple[int, ...], ...]
     limits: tuple[int | None, ...]
     tables: StepTables
     unit_files: UnitFileOptions
@@ -82,6 +83,7 @@ def read_job(recipe: PipelineRecipe, *, prepared: bool = True) -> ReadJob:
         fields=tuple(source.row_fields for source in recipe.source),
         languages=tuple(source.language for source in recipe.source),
         mime=tuple(source.mime for source in recipe.source),
+        namespaces=tuple(source.namespaces for source in recipe.source),
         limits=tuple(source.limit_documents for source in recipe.source),
         tables=step_tables(recipe, prepared=prepared),
         unit_files=unit_file_options(recipe),
@@ -325,6 +327,7 @@ def read_options(job: ReadJob, unit: Unit, found: Input) -> ReadOptions:
         fields=job.fields[source],
         language=job.languages[source],
         mime=job.mime[source],
+        namespaces=job.namespaces[source],
         max_document_bytes=job.tables.max_document_bytes,
         max_window_bytes=job.max_window_bytes,
         max_compression_ratio=job.max_compression_ratio,

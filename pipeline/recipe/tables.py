@@ -19,6 +19,7 @@ from stages.reading.options import (
     DEFAULT_COMPRESSION_RATIO,
     DEFAULT_WINDOW_BYTES,
     MAX_WINDOW_BYTES,
+    Format,
     RowFields,
 )
 from stages.steps.catalogue import RecipeStepTables, StepTables
@@ -58,10 +59,15 @@ class SourceTable:
         help="paths, globs, s3://, gs://, az://, hf:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
         " environment), or a Common Crawl *.paths.gz list",
     )
-    format: Literal["auto", "warc", "wet", "jsonl", "parquet", "file"] = key(
+    format: Format = key(
         "auto",
         help="auto: by file name, or else by the first bytes; warc includes ARC and WACZ; file: each"
-        " file is one document, as for .txt, .md and source files in auto",
+        " file is one document, as for .txt, .md and source files in auto; wikipedia: an XML dump of a MediaWiki site;"
+        " pdf, epub: each file is one document, as for .pdf and .epub in auto; latex: sources of papers, as files, tar"
+        " archives or tar archives of such, which auto does not look for",
+    )
+    namespaces: tuple[int, ...] = key(
+        (0,), help="namespaces of a MediaWiki dump whose pages are read; redirects are never read"
     )
     index: str | tuple[str, ...] | None = key(
         None,

@@ -112,6 +112,7 @@ _READING_KEYS: Final = (
     "source.inputs",
     "source.format",
     "source.mime",
+    "source.namespaces",
     "source.limit",
     "source.limit_documents",
     "source.language",

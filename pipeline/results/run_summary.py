@@ -126,7 +126,7 @@ class RunSummary(JsonRecord):
 
 NOTES: Final[Mapping[Note, tuple[str, str]]] = {
     "mended": ("record", "with a wrong Content-Length, read to the end of the compressed member"),
-    "other_members": ("file", "of WACZ inputs beside the archives, without records"),
+    "other_members": ("file", "of WACZ and tar inputs beside the archives or papers, without records"),
     "surrogates": ("row", "with a lone surrogate in text, id or URL, replaced by U+FFFD"),
     "odd_dates": ("row", "without a date, because captured_at or date has no known format"),
     "empty": ("empty input file", ""),

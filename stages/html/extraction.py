@@ -12,12 +12,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
+from stages.converters.converter import Converted, Converter, Refused, convert
 from stages.fault import Fault
 from stages.html.trafilatura_patches.faults import PatchFault, own_fault
 
 Favor = Literal["precision", "balance", "recall"]
+_T = TypeVar("_T")
 _DEDUPLICATION_CACHE_SIZE: Final = 4096  # as trafilatura's own process-wide cache has it
 
 
@@ -53,10 +55,21 @@ def extract(html: str, extractor: Extractor, num_tags: int | None = None) -> str
 
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
     run = _callable(extractor)
+    num = html.count("<") if num_tags is None else num_tags
+    return _tried(lambda: run(html, num), extractor.timeout_seconds)
+
+
+def converted(payload: bytes, converter: Converter) -> Converted | Refused | Failure | Fault:
+    """What a payload of another kind is converted to, or why there is nothing, as of `extract`. Its library may hang
+    or crash in native code: to be called in a child process."""
+    return _tried(lambda: convert(payload, converter), converter.timeout_seconds)
+
+
+def _tried(run: Callable[[], _T], seconds: float) -> _T | Failure | Fault:
     for _ in range(2):
         try:
-            with processor_time_limit(extractor.timeout_seconds):
-                return run(html, html.count("<") if num_tags is None else num_tags)
+            with processor_time_limit(seconds):
+                return run()
         except OutOfTimeError:
             continue
         except PatchFault as fault:
@@ -81,10 +94,11 @@ _PYTHON_ERRORS: Final = (
 
 @functools.cache
 def _library_errors() -> tuple[type[Exception], ...]:
-    """What lxml, trafilatura, justext and resiliparse raise on pages that they cannot cope with."""
+    """What lxml, trafilatura, justext, resiliparse and the libraries of converters raise on pages that they cannot
+    cope with, or where one is not installed."""
     from lxml.etree import LxmlError
 
-    return (LxmlError, *_PYTHON_ERRORS)
+    return (LxmlError, ImportError, *_PYTHON_ERRORS)
 
 
 def _trafilatura(favor: Favor, fast: bool) -> Callable[[str, int], str]:

@@ -1,4 +1,5 @@
-"""Extraction in a process of its own, for pages that may hang or kill the process that looks at them.
+"""Extraction in a process of its own, for pages that may hang or kill the process that looks at them, and for every
+payload that is converted.
 
 `IsolatedExtraction` keeps one child (`python -m stages.html.extraction_child`) and talks to it over pipes,
 which costs half a millisecond a page. The child runs the same function, so a page's text is the same as in
@@ -26,8 +27,9 @@ import time
 from dataclasses import asdict
 from typing import IO, Final
 
+from stages.converters.converter import Converted, Converter, Refused
 from stages.fault import Fault
-from stages.html.extraction import BrokenPatchError, Extractor, Failure, extract
+from stages.html.extraction import BrokenPatchError, Extractor, Failure, converted, extract
 
 _LENGTH: Final = struct.Struct("<Q")
 _GRACE_SECONDS: Final = 10.0
@@ -40,6 +42,14 @@ _MOST_CHARS_HERE: Final = 2_000_000
 the square of its tags, as it did with the options of a list, it would be seconds."""
 
 
+_Outcome = str | Converted | Refused | Failure | Fault
+_MADE_OF: Final[dict[bytes, type[Fault | Converted | Refused]]] = {
+    b"!": Fault,
+    b"*": Converted,
+    b"?": Refused,
+}
+
+
 class IsolatedExtraction:
     """`extract`, survived: a child that dies on a page, for lack of memory too, is replaced and the page
     tried once more; one that gives no answer in the processor time of two tries and 10 s is ended by the
@@ -49,8 +59,19 @@ class IsolatedExtraction:
         self._child: subprocess.Popen[bytes] | None = None
 
     def __call__(self, html: str, extractor: Extractor) -> str | Failure | Fault:
+        found = self._twice(html.encode("utf-8", "surrogatepass"), extractor)
+        assert not isinstance(found, (Converted, Refused))
+        return found
+
+    def converted(self, payload: bytes, converter: Converter) -> Converted | Refused | Failure | Fault:
+        """`stages.html.extraction.converted`, survived."""
+        found = self._twice(payload, converter)
+        assert not isinstance(found, str)
+        return found
+
+    def _twice(self, content: bytes, asked: Extractor | Converter) -> _Outcome:
         for _ in range(2):
-            answer = self._ask(html, extractor)
+            answer = self._ask(content, asked)
             if answer is not Failure.CRASHED:
                 return answer
         return Failure.CRASHED
@@ -62,14 +83,14 @@ class IsolatedExtraction:
             self._child.communicate()
             self._child = None
 
-    def _ask(self, html: str, extractor: Extractor) -> str | Failure | Fault:
+    def _ask(self, content: bytes, asked: Extractor | Converter) -> _Outcome:
         child = self._child = self._child or _start()
         assert child.stdin is not None and child.stdout is not None
-        most_seconds = 2 * extractor.timeout_seconds + _GRACE_SECONDS
+        most_seconds = 2 * asked.timeout_seconds + _GRACE_SECONDS
         deadline = time.monotonic() + _STALLED_TIMES * most_seconds
         try:
-            _write(child.stdin, json.dumps((most_seconds, asdict(extractor))).encode())
-            _write(child.stdin, html.encode("utf-8", "surrogatepass"))
+            _write(child.stdin, json.dumps((most_seconds, type(asked).__name__, asdict(asked))).encode())
+            _write(child.stdin, content)
             answer = _read_until(child.stdout, deadline)
         except (BrokenPipeError, EOFError):
             ended_by_clock = child.wait() == -signal.SIGPROF
@@ -97,6 +118,11 @@ def extract_or_isolate(html: str, num_tags: int, extractor: Extractor) -> str | 
             child.close()
 
 
+def converted_in_child(payload: bytes, converter: Converter) -> Converted | Refused | Failure | Fault:
+    """`stages.html.extraction.converted` in this process's child."""
+    return _large_pages(os.getpid()).converted(payload, converter)
+
+
 class _OneAtATime:
     """A child for all threads of a process."""
 
@@ -109,10 +135,14 @@ class _OneAtATime:
         with self._lock:
             return self._child(html, extractor)
 
+    def converted(self, payload: bytes, converter: Converter) -> Converted | Refused | Failure | Fault:
+        with self._lock:
+            return self._child.converted(payload, converter)
+
 
 @functools.cache
 def _large_pages(_pid: int) -> _OneAtATime:
-    """A process's child for large pages: a process that was forked has its own."""
+    """A process's child for large pages and for what is converted: a process that was forked has its own."""
     return _OneAtATime()
 
 
@@ -163,21 +193,25 @@ def serve() -> None:
     pages = sys.stdin.buffer
     while True:
         try:
-            most_seconds, extractor = json.loads(_read(pages))
-            html = _read(pages).decode("utf-8", "surrogatepass")
+            most_seconds, kind, asked = json.loads(_read(pages))
+            content = _read(pages)
         except EOFError:
             return
         signal.setitimer(signal.ITIMER_PROF, most_seconds)  # there is no handler: SIGPROF ends this process
         try:
-            outcome: str | Failure | Fault | BrokenPatchError = extract(html, Extractor(**extractor))
+            outcome: _Outcome | BrokenPatchError = (
+                converted(content, Converter(**asked))
+                if kind == Converter.__name__
+                else extract(content.decode("utf-8", "surrogatepass"), Extractor(**asked))
+            )
         except BrokenPatchError as error:
             outcome = error
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(answers, _answer(outcome))
 
 
-def _answer(outcome: str | Failure | Fault | BrokenPatchError) -> bytes:
-    """The child's message for an outcome of `extract`. A MemoryError ends the child."""
+def _answer(outcome: _Outcome | BrokenPatchError) -> bytes:
+    """The child's message for an outcome of `extract` or `converted`. A MemoryError ends the child."""
     match outcome:
         case BrokenPatchError():
             return b"#" + str(outcome).encode("utf-8", "replace")
@@ -185,15 +219,19 @@ def _answer(outcome: str | Failure | Fault | BrokenPatchError) -> bytes:
             return b"-" + outcome.value.encode()
         case Fault():
             return b"!" + json.dumps(asdict(outcome)).encode()
+        case Converted():
+            return b"*" + json.dumps(asdict(outcome)).encode()
+        case Refused():
+            return b"?" + json.dumps(asdict(outcome)).encode()
     return b"+" + outcome.encode("utf-8", "surrogatepass")
 
 
-def _outcome_of(answer: bytes) -> str | Failure | Fault:
+def _outcome_of(answer: bytes) -> _Outcome:
     kind, rest = answer[:1], answer[1:]
     if kind == b"#":
         raise BrokenPatchError(rest.decode())
-    if kind == b"!":
-        return Fault(**json.loads(rest))
+    if made := _MADE_OF.get(kind):
+        return made(**json.loads(rest))
     text = rest.decode("utf-8", "surrogatepass")
     return text if kind == b"+" else Failure(text)
 

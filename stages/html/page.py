@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, NamedTuple
 
+from stages.converters.converter import Converted, Converter, Refused
 from stages.document import Document, Finding
 from stages.fault import Fault
 from stages.html.extraction import Extractor, Failure
-from stages.html.extraction_child import IsolatedExtraction, extract_or_isolate
+from stages.html.extraction_child import IsolatedExtraction, converted_in_child, extract_or_isolate
 from stages.html.markup import depth_where_above, num_elements
 from stages.html.markup_bounds import markup_bounds
 from stages.html.maths import with_maths
@@ -230,7 +231,7 @@ class PageReader:
     kept here."""
 
     def __init__(self, bounds: Bounds, timeout_seconds: float) -> None:
-        self._bounds = bounds
+        self.bounds = bounds
         self._fast = Extractor(
             name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds
         )
@@ -242,14 +243,14 @@ class PageReader:
         decoded = document.decoded
         if isinstance(decoded, _DecodedPage) and decoded.is_of(document):
             return decoded.page
-        return read_page(document, self._bounds)
+        return read_page(document, self.bounds)
 
     def with_page(self, document: Document) -> tuple[Document, str]:
         """The document with its page, and the page's HTML, which is empty where it passes a bound."""
         decoded = document.decoded
         if isinstance(decoded, _DecodedPage) and decoded.is_of(document):
             return document, decoded.page.html
-        page = read_page(document, self._bounds)
+        page = read_page(document, self.bounds)
         return document.but(decoded=_DecodedPage(document.payload, _read_as(document), page)), page.html
 
     def extract(self, page: HtmlPage, extractor: Extractor) -> str | Failure | Fault:
@@ -258,6 +259,24 @@ class PageReader:
         if self.isolation is not None:
             return self.isolation(html, extractor)
         return extract_or_isolate(html, page.num_tags, extractor)
+
+    def converted(self, document: Document, max_pages: int) -> Converted | Refused | Failure | Fault:
+        """What a payload that is neither HTML nor plain text is converted to, or why there is nothing."""
+        converter = Converter(
+            content_type=document.content_type,
+            max_bytes=self.bounds.num_bytes,
+            max_pages=max_pages,
+            timeout_seconds=self._fast.timeout_seconds,
+        )
+        if document.num_bytes > self.bounds.num_bytes:
+            return Refused(refusal="too_large", value=float(document.num_bytes))
+        try:
+            payload = decode_body(document.payload, document.content_encoding, self.bounds.num_bytes)
+        except BodyTooLongError:
+            return Refused(refusal="too_large")
+        return (converted_in_child if self.isolation is None else self.isolation.converted)(
+            payload, converter
+        )
 
     def with_fast_text(self, document: Document) -> Document:
         """The document with its page and the fast extractor's text of it; as it is, where it is no HTML."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import Final
+from typing import Final, Literal
 
 PACKED: Final = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 _PLAIN: Final = "txt text"
@@ -16,6 +16,7 @@ _WRITTEN: Final = (
 )
 _PLAIN_ENDINGS: Final = frozenset(f".{ending}" for ending in _PLAIN.split())
 _ENDINGS: Final = _PLAIN_ENDINGS | {f".{ending}" for ending in _WRITTEN.split()}
+_KINDS: Final[dict[str, Literal["pdf", "epub"]]] = {".pdf": "pdf", ".epub": "epub"}
 _MARKER: Final = re.compile(
     r"""(?:.*/)?(?:
       _SUCCESS|_FAILURE|_(?:started|committed)_[^/]*     # Hadoop's and Spark's committers, Databricks'
@@ -28,6 +29,9 @@ _MARKER: Final = re.compile(
 )
 
 
+_INDEX: Final = re.compile(r".*\.cdxj?(?:\.gz)?", re.IGNORECASE | re.DOTALL)
+
+
 def unpacked_name(name: str) -> str:
     """The name in lower case without the endings of compression."""
     name = name.lower()
@@ -36,9 +40,11 @@ def unpacked_name(name: str) -> str:
     return name
 
 
-def is_named_as_document(name: str) -> bool:
-    """Whether a file of this name is a text or a source file, compressed or not."""
-    return posixpath.splitext(unpacked_name(name))[1] in _ENDINGS
+def kind_by_name(name: str) -> Literal["file", "pdf", "epub"] | None:
+    """What a file of this name is that is a document by itself, compressed or not: a text or a source file (`file`), a
+    PDF or an EPUB. None for any other name."""
+    ending = posixpath.splitext(unpacked_name(name))[1]
+    return "file" if ending in _ENDINGS else _KINDS.get(ending)
 
 
 def may_hold_rows(name: str) -> bool:
@@ -47,5 +53,11 @@ def may_hold_rows(name: str) -> bool:
 
 
 def is_marker(name: str) -> bool:
-    """Whether a writer of tables leaves a file of this relative name beside its parts."""
-    return _MARKER.fullmatch(name) is not None
+    """Whether a writer of tables leaves a file of this relative name beside its parts, or a crawler one beside its WARC
+    files."""
+    return _MARKER.fullmatch(name) is not None or is_index(name)
+
+
+def is_index(name: str) -> bool:
+    """Whether a file of this name is an index of WARC files (CDX or CDXJ)."""
+    return _INDEX.fullmatch(name) is not None

@@ -112,10 +112,14 @@ class _Damage:
 def looks_like_jsonl(stream: BinaryIO, max_window_bytes: int = DEFAULT_WINDOW_BYTES) -> bool:
     """Whether a stream, decompressed, begins with an object, with or without a byte-order mark before it."""
     try:
-        begin = next(read_through(Cursor(stream, max_window_bytes=max_window_bytes)), b"")
-        return begin.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
+        return begins_with_object(next(read_through(Cursor(stream, max_window_bytes=max_window_bytes)), b""))
     except (DamagedError, WindowError):
         return False
+
+
+def begins_with_object(begin: bytes) -> bool:
+    """Whether content that begins so begins as an object, with or without a byte-order mark before it."""
+    return begin.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
 
 
 def begins_with_row(begin: bytes) -> bool:

@@ -43,20 +43,22 @@ _TABLE: Final = (
             "a ZIP archive", f"{_UNPACK} (unzip); a WACZ file is named so or begins with one of its own members"),
     _unread(rb"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", f"{_UNPACK} (7z x)"),
     _unread(rb"Rar!\x1a\x07", "a RAR archive", f"{_UNPACK} (unrar x)"),
-    _unread(rb".{257}ustar", "a tar archive", "name the files in it: unpack it first (tar -xf)"),
+    _unread(rb".{257}ustar", "a tar archive", "unpack it first (tar -xf) and name the files in it; LaTeX"
+            " sources of papers are read with source.format = \"latex\""),
     _unread(rb"ORC", "an ORC file", _AS_TABLE),
     _unread(rb"Obj\x01", "an Avro file", _AS_TABLE),
     _unread(rb"ARROW1\x00\x00|FEA1|\xff{4}.{2}\x00\x00[\x04-\x40]\x00\x00\x00", "an Arrow IPC (Feather) file",
             _AS_TABLE),
     _unread(rb"SQLite format 3\x00", "an SQLite database", _AS_TABLE),
     _unread(rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _AS_TABLE),
-    _unread(rb"%PDF-", "a PDF document", "take the texts out of it first, as JSON lines"),
+    _unread(rb"%PDF-", "a PDF document", "name it .pdf, or its source.format \"pdf\""),
     _unread(rb"version https://git-lfs\.github\.com/", "a pointer of Git LFS and not the file itself",
             "fetch the file first (git lfs pull)"),
     _unread(rb"(?:\xef\xbb\xbf)?\s*(?:<!doctype\s+html|<html[\s>])", "an HTML page",
             "a server may have sent an error page in place of the file: look at it, and fetch the file again; HTML of a"
             " checkout is read with source.format = \"file\", pages go into a WARC file or JSON lines first"),
-    _unread(rb"(?:\xef\xbb\xbf)?\s*<\?xml[\s]", "an XML file", "write its texts as JSON lines first"),
+    _unread(rb"(?:\xef\xbb\xbf)?\s*<\?xml\s(?![^>]{0,200}>\s*<mediawiki\s)", "an XML file",
+            "write its texts as JSON lines first (a dump of a MediaWiki site begins with <mediawiki)"),
     _unread(rb"\xff\xfe|\xfe\xff", "a text in UTF-16 or UTF-32", "write it in UTF-8 first (iconv -f UTF-16 -t UTF-8)"),
 )  # fmt: skip
 """In this order. No file of records or rows begins so."""

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from stages.fault import Fault
 
-Format = Literal["auto", "warc", "wet", "jsonl", "parquet", "file"]
+Format = Literal["auto", "warc", "wet", "jsonl", "parquet", "file", "wikipedia", "pdf", "epub", "latex"]
 
 DEFAULT_WINDOW_BYTES: Final = 128 << 20
 """What `zstd --long` (27) writes, and every decoder of it takes without being asked to."""
@@ -94,7 +94,8 @@ class ReadOptions:
     `fields` are for JSONL and Parquet. `language` is that of every text, where the recipe names it. `mime`
     are types whose records are documents besides HTML and text (see `sniff.is_document_type`).
     `max_window_bytes`: what is held of a compressed file's content for its references back.
-    `statuses`: HTTP statuses of responses that are documents (None: all).
+    `statuses`: HTTP statuses of responses that are documents (None: all). `namespaces`: those of a MediaWiki dump
+    whose pages are documents.
     `limit_documents`: behind the document with this number, from 1, nothing more is read or counted. `span`:
     what is read of the file, if not all of it."""
 
@@ -111,6 +112,7 @@ class ReadOptions:
     statuses: frozenset[int] | None = frozenset({200})
     limit_documents: int | None = None
     span: FileSpan | None = None
+    namespaces: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

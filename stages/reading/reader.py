@@ -1,21 +1,23 @@
-"""From the bytes of one input file to its documents: WARC (also ARC, WET and WACZ), JSONL or Parquet, known
-by name and content.
+"""From the bytes of one input file to its documents: WARC (also ARC, WET and WACZ), JSONL, Parquet, a
+MediaWiki dump, or a document by itself, known by name and content.
 
 Every record of the file is a Document, or counted in InputCounts, or part of an Unreadable stretch."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, Final, cast
 
 from stages.document import Document
-from stages.reading import jsonl, whole_file
+from stages.reading import jsonl, papers, whole_file, wikipedia
 from stages.reading.content import Cursor, DamagedError, RefutedError, Stream, TornError, WindowError
-from stages.reading.file_names import is_marker, is_named_as_document, may_hold_rows, unpacked_name
+from stages.reading.content_types import TYPES_OF, WIKITEXT, why_not_converted
+from stages.reading.file_names import is_marker, kind_by_name, may_hold_rows, unpacked_name
 from stages.reading.give_up import rest_of_file, until_given_up
 from stages.reading.magic import (
     HEAD_BYTES,
@@ -105,13 +107,6 @@ def _to_the_end(
     watched: _WatchedStream, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
     """All items of a file; one that cannot be read on from somewhere ends there, in an Unreadable."""
-    readers = {
-        "warc": warc.read_warc,
-        "wacz": wacz.read_wacz,
-        "jsonl": jsonl.read_jsonl,
-        "parquet": parquet.read_parquet,
-        "file": whole_file.read_file,
-    }
     stream, end, is_first = cast(BinaryIO, watched), 0, options.span is None or not options.span.begin
     most = most_unfolded(options.size, options.max_compression_ratio)
     try:
@@ -130,7 +125,7 @@ def _to_the_end(
                 if options.span.begin:
                     return
                 of_content = replace(of_content, span=None)
-            for found in readers[kind](stream, of_content, counts):
+            for found in _READERS[kind](stream, of_content, counts):
                 item = found
                 if is_first and isinstance(found, Unreadable):
                     item = _with_its_kind(found, watched, options)
@@ -150,6 +145,30 @@ def _to_the_end(
         yield rest
 
 
+_READERS: Final[
+    dict[str, Callable[[BinaryIO, ReadOptions, InputCounts], Iterator[Document | Unreadable]]]
+] = {
+    "warc": warc.read_warc,
+    "wacz": wacz.read_wacz,
+    "jsonl": jsonl.read_jsonl,
+    "parquet": parquet.read_parquet,
+    "file": whole_file.read_file,
+    "pdf": partial(whole_file.read_file, content_type=TYPES_OF["pdf"]),
+    "epub": partial(whole_file.read_file, content_type=TYPES_OF["epub"]),
+    "latex": papers.read_papers,
+    "wikipedia": wikipedia.read_wikipedia,
+}
+_READERS_AT: Final[dict[str, Callable[[BinaryIO, int, ReadOptions, bytes | None], Document | Unreadable]]] = {
+    "warc": warc.read_warc_at,
+    "wacz": wacz.read_wacz_at,
+    "jsonl": jsonl.read_jsonl_at,
+    "parquet": parquet.read_parquet_at,
+    "file": whole_file.read_file_at,
+    "pdf": partial(whole_file.read_file_at, content_type=TYPES_OF["pdf"]),
+    "epub": partial(whole_file.read_file_at, content_type=TYPES_OF["epub"]),
+    "latex": papers.read_paper_at,
+    "wikipedia": wikipedia.read_wikipedia_at,
+}
 _SPLIT: Final = ("warc", "jsonl", "parquet")
 """What is read in spans."""
 
@@ -236,6 +255,8 @@ def why_no_reader(head: bytes, name: str, max_window_bytes: int) -> str | None:
         return str(error)
     except DamagedError:
         return None
+    if wikipedia.begins_dump(content):
+        return why_not_converted(WIKITEXT)
     return why_content_not_read(content) if is_compressed(Cursor(io.BytesIO(head))) else None
 
 
@@ -271,6 +292,8 @@ def why_one_reader(stream: BinaryIO, options: ReadOptions) -> str:
         return f"its rows are in one {how_to_split(head)}"
     if kind == "parquet":
         return "it has one row group: write it with more (row_group_size of pyarrow.parquet.write_table)"
+    if kind == "wikipedia":
+        return "it is a dump in one file: name the parts that dumps.wikimedia.org has of it (pages-articles1.xml-p1p…)"
     if kind == "wacz":
         return "it is a WACZ archive: name the WARC files in it, unpacked (unzip)"
     if is_streamed(head):
@@ -289,18 +312,11 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes 
 
     Of several records in one compressed member, and of several elements in a row, it is the document with
     `doc_id`, else the first."""
-    readers = {
-        "warc": warc.read_warc_at,
-        "wacz": wacz.read_wacz_at,
-        "jsonl": jsonl.read_jsonl_at,
-        "parquet": parquet.read_parquet_at,
-        "file": whole_file.read_file_at,
-    }
     try:
         kind = detect_format(stream, options)
         if kind == "warc":
             stream = content_stream(stream, options.max_window_bytes)
-        found = readers[kind](stream, offset, options, doc_id)
+        found = _READERS_AT[kind](stream, offset, options, doc_id)
     except UnreadableError as error:
         raise ValueError(f"{options.file} cannot be read: {error}") from error
     if isinstance(found, Unreadable):
@@ -353,8 +369,8 @@ def stream_of_records(stream: BinaryIO, offset: int, options: ReadOptions) -> It
 
 
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
-    """`warc` (which ARC and WET are too), `wacz`, `jsonl`, `parquet` or `file`: by the options, else the
-    file's name, else its first bytes; these alone tell WACZ from WARC where it is named otherwise."""
+    """`warc` (which ARC and WET are too), `wacz`, or another of Format: by the options, else the file's name, else its
+    first bytes; these alone tell WACZ from WARC where it is named otherwise."""
     kind = named_format(options)
     if kind == "file" and options.format == "auto" and may_hold_rows(options.file):
         return _kind_of_text(stream, options.max_window_bytes)
@@ -363,27 +379,32 @@ def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
         head = stream.read(len(PARQUET_MAGIC))
         if head == PARQUET_MAGIC:
             return "parquet"
-        kind = (
-            "jsonl"
-            if not wacz.is_zip(stream) and jsonl.looks_like_jsonl(stream, options.max_window_bytes)
-            else "warc"
-        )
+        if wacz.is_zip(stream):
+            return "wacz"
+        begin = _begin_of_content(stream, options.max_window_bytes)
+        if wikipedia.begins_dump(begin):
+            return "wikipedia"
+        kind = "jsonl" if jsonl.begins_with_object(begin) else "warc"
     return "wacz" if kind == "warc" and wacz.is_zip(stream) else kind
 
 
 def _kind_of_text(stream: BinaryIO, max_window_bytes: int) -> str:
     """What a file named as a text is: a text, unless its first bytes are those of records or rows."""
-    stream.seek(0)
-    cursor = Cursor(stream, max_window_bytes=max_window_bytes)
-    try:
-        begin = next(read_through(cursor), b"")
-    except (DamagedError, WindowError):
-        return "file"
+    begin = _begin_of_content(stream, max_window_bytes)
     if begin.startswith(PARQUET_MAGIC):
         return "parquet"
     if begin.startswith(b"WARC/"):
         return "warc"
     return "jsonl" if jsonl.begins_with_row(begin) else "file"
+
+
+def _begin_of_content(stream: BinaryIO, max_window_bytes: int) -> bytes:
+    """What a file, decompressed, begins with; nothing where that cannot be read."""
+    stream.seek(0)
+    try:
+        return next(read_through(Cursor(stream, max_window_bytes=max_window_bytes)), b"")
+    except (DamagedError, WindowError):
+        return b""
 
 
 def named_format(options: ReadOptions) -> str | None:
@@ -392,7 +413,7 @@ def named_format(options: ReadOptions) -> str | None:
         return "warc" if options.format == "wet" else options.format
     name = unpacked_name(options.file)
     named = next((format_name for format_name, endings in _ENDINGS.items() if name.endswith(endings)), None)
-    return "file" if named is None and is_named_as_document(name) else named
+    return kind_by_name(name) if named is None else named
 
 
 _ENDINGS = {

@@ -11,7 +11,7 @@ from lineage.recipe import errors_about
 from stages.document import Document, Finding
 from stages.rights.decide import denies, recorded_columns
 from stages.rights.options import DENIABLE, RightsTable
-from stages.rights.page import header_signals, html_signals, may_hold_signals
+from stages.rights.page import header_signals, html_signals, part_with_signals
 from stages.rights.signal import KINDS, Signal
 from stages.rights.sites import Sites, read_sites, site_files
 from stages.rules import Rule
@@ -58,8 +58,8 @@ class RightsReader:
             # The bytes as they came are looked at first, where that can be: to encode the page takes as long.
             is_plain = document.content_encoding is None and b"\0" not in document.payload[:_LOOKED_AT]
             body = document.payload if is_plain else html.encode("utf-8", "replace")
-            if html and may_hold_signals(body):
-                found += html_signals(html, agents)
+            if html and (part := part_with_signals(body)) != "none":
+                found += html_signals(html, agents, head_only=part == "head")
         if self._sites is not None and (page := page_of(document.url)) is not None:
             found += self._sites.signals(page, agents)
         kept = [signal for signal in found if signal.kind in self._table.record]

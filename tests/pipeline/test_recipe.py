@@ -82,7 +82,7 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
         "steps": list(STAGES),
         "text_field": "text",
     }
-    source |= {"mime": [], "fragments": False}
+    source |= {"mime": [], "fragments": False, "namespaces": [0]}
     assert plain["source"] == [source]
 
 

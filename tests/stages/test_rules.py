@@ -85,7 +85,7 @@ def test_every_finding_is_of_a_rule_of_the_catalogue_in_its_order(make_document)
                 if finding.value is not None and rule.side != "not among":
                     assert finding.rejected == rule.rejects(finding.value)
     assert (
-        len(met) > len(rules) - 13 and {"parse.empty", "url.too_long", "classifier.b", "pii.dropped"} <= met
+        len(met) > len(rules) - 17 and {"parse.empty", "url.too_long", "classifier.b", "pii.dropped"} <= met
     )
 
 

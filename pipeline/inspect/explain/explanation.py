@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from lineage.secrets import without_secrets
+from lineage.store.column_names import INSIDE
 from lineage.store.rows import DocumentRow
-from lineage.trace.document_history import DocumentHistory
-from pipeline.terminal import short_number, visible, visible_lines
+from lineage.trace.document_history import DocumentHistory, StageDecision
+from pipeline.terminal import counted, short_number, visible, visible_lines
 from stages.chain import Chain, attempt
 from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
@@ -36,6 +37,7 @@ from stages.steps.url import listed_at
 Verdict = Literal["kept", "changed", "rejected"]
 _PREVIEW_CHARS: Final = 1_200
 _MOST_CHANGED_LINES: Final = 40
+_MOST_CUTS: Final = 20
 _COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
 
 
@@ -273,6 +275,14 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
         console.print(
             Text(visible(f"  shard {row.shard_source}/{row.shard:05d}, tokens {row.start:,} to {end:,}"))
         )
+    cuts = _cuts(history)
+    for cut in cuts[:_MOST_CUTS]:
+        where = "" if cut.matched is None else f", which {_stay(cut)}"
+        console.print(
+            Text(visible(f"  cut ({cut.rule}): {counted(int(cut.value or 0), 'character')}{where}"))
+        )
+    if len(cuts) > _MOST_CUTS:
+        console.print(Text(f"  … and {counted(len(cuts) - _MOST_CUTS, 'more cut')}", style="dim"))
     if not agrees(explanation, row):
         console.print(
             Text(
@@ -289,6 +299,15 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
     )
 
 
+def _cuts(history: DocumentHistory) -> list[StageDecision]:
+    return [each for each in history.decisions if each.stage == INSIDE and each.verdict == "edit"]
+
+
+def _stay(cut: StageDecision) -> str:
+    twin, _, start = (cut.matched or "").partition(":")
+    return f"stay in {twin} from its character {int(start):,} on"
+
+
 def agrees(explanation: Explanation, row: DocumentRow) -> bool:
     """Whether the steps decide about a document as the run did."""
     deciding = explanation.deciding
@@ -297,9 +316,12 @@ def agrees(explanation: Explanation, row: DocumentRow) -> bool:
     return deciding is not None and (deciding.stage, deciding.rule) == (row.stage, row.rule)
 
 
-def recorded_json(explanation: Explanation, row: DocumentRow) -> dict[str, object]:
+def recorded_json(explanation: Explanation, history: DocumentHistory) -> dict[str, object]:
     """What the output's lineage has of the document: `status`, the deciding `stage` and `rule` with its
-    measure, what it repeats; `agrees`: whether the steps decide so today."""
+    measure, what it repeats; `agrees`: whether the steps decide so today. `cuts`, where repeats were cut out of it:
+    kind, characters, and the document and character where the text stays."""
+    row = history.row
+    cuts = [{"kind": cut.rule, "count": cut.value, "stays_in": cut.matched} for cut in _cuts(history)]
     return {
         "status": row.status,
         "stage": row.stage,
@@ -309,6 +331,7 @@ def recorded_json(explanation: Explanation, row: DocumentRow) -> dict[str, objec
         "duplicate_of": None if row.duplicate_of is None else row.duplicate_of.hex(),
         "similarity": _finite(row.similarity),
         "agrees": agrees(explanation, row),
+        **({"cuts": cuts} if cuts else {}),
     }
 
 

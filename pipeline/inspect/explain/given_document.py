@@ -39,6 +39,10 @@ _BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 _UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
+_OF_FILES: Final = ("file", "pdf", "epub", "latex")
+"""Formats whose files are documents by themselves, in the offset 0."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
     """A file as a call names it, by the option `option`; the place in it, where one is named: a byte `offset`
@@ -103,7 +107,7 @@ def document_of(named: NamedFile, source: SourceTable, limits: LimitsTable) -> D
             return _whole(stream, named, source, limits, is_html=False)
         if named.option == "--file" and not has_place:
             reading = _reading(named, source, limits)
-            if named.url is None and detect_format(stream, reading) == "file":
+            if named.url is None and detect_format(stream, reading) in _OF_FILES:
                 return _at_place(stream, head, replace(named, offset=0), source, limits)
             stream.seek(0)
             if why := why_no_page(head, named.path):
@@ -224,10 +228,11 @@ def _reading(named: NamedFile, source: SourceTable, limits: LimitsTable) -> Read
     return ReadOptions(
         source=source.name,
         file=_input_name(named.path, source),
-        format=source.format if named.option == "--warc" or source.format == "file" else "auto",
+        format=source.format if named.option == "--warc" or source.format in _OF_FILES else "auto",
         fields=source.row_fields,
         language=source.language,
         mime=source.mime,
+        namespaces=source.namespaces,
         max_document_bytes=limits.max_document_bytes,
         max_window_bytes=limits.max_window_bytes,
     )

@@ -76,6 +76,7 @@ def refetch(
         fields=source.row_fields,
         language=source.language,
         mime=source.mime,
+        namespaces=source.namespaces,
         max_document_bytes=recipe.limits.max_document_bytes,
         max_window_bytes=recipe.limits.max_window_bytes,
     )

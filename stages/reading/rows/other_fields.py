@@ -69,6 +69,11 @@ def only_fields(row: Mapping[str, Any], kept: Iterable[Keys]) -> Mapping[str, An
     return found
 
 
+def metadata_with(metadata: str | None, **fields: str | int) -> str:
+    """The JSON of a document's other fields with these besides."""
+    return without_surrogates(_to_json(json.loads(metadata or "{}") | fields))
+
+
 def _to_json(fields: Mapping[str, Any]) -> str:
     """The fields as JSON, sorted; null for the numbers that JSON does not have. These are rare, and a copy of
     every row without them would cost more than the encoding: so they are looked for when the encoder has met

@@ -68,3 +68,14 @@ def test_where_nobody_reads_the_end_is_pythons_own() -> None:
     finally:
         os.close(write)
     assert found.returncode == 120 and "BrokenPipeError" in found.stderr
+
+
+def test_a_reader_of_the_overview_that_leaves_gets_no_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        call = [sys.executable, "-m", "pipeline", "--help"]
+        found = subprocess.run(call, check=False, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(write)
+    assert (found.returncode, found.stderr) == (1, "")

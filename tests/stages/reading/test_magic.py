@@ -85,7 +85,7 @@ KINDS: dict[str, tuple[str, bytes, str]] = {
     "html": ("a.jsonl", b"\n<!DOCTYPE HTML>\n<title>404</title>", "an HTML page.*fetch the file again"),
     "html in gzip": ("a.warc.gz", gzip.compress(b"<html><body>404"), "unpacked it is an HTML page"),
     "xml": ("a.xml", b'<?xml version="1.0"?><Error/>', "XML"),
-    "pdf": ("a.pdf", b"%PDF-1.7\n", "PDF"),
+    "pdf": ("a.warc", b"%PDF-1.7\n", "PDF.*name it .pdf"),
     "lfs": ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
     "utf-16": ("a.jsonl", '{"text": "a"}'.encode("utf-16"), "UTF-16.*iconv"),
     "csv": ("a.csv", b"text,url\na,b\n", "by its name it is a table of comma"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from bs4 import BeautifulSoup
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stages.rights.decide import as_text, denies, from_text, recorded_columns, training_use
-from stages.rights.page import MOST_SIGNALS, header_signals, html_signals
+from stages.rights.page import MOST_SIGNALS, header_signals, html_signals, part_with_signals
 from stages.rights.signal import Signal
 
 
@@ -227,3 +227,48 @@ def test_the_elements_are_those_of_another_parser(pieces: list[str]) -> None:
         if "license" in (element.get("rel") or []):
             expected.add(("license", str(element["href"])))
     assert {(signal.kind, signal.value) for signal in html_signals(html, ())} == expected
+
+
+_LICENSES = st.lists(
+    st.sampled_from(
+        [
+            "<a ", "<LINK ", "<area ", 'rel="', "REL = '", "rel=\n", "license", "LICENSE", "nofollow ", '"', "'",
+            " ", ">", 'href="', "href=", "//creativecommons.org/", "HTTPS://CREATIVECOMMONS.ORG/", "licenses/by/4.0/",
+            "publicdomain/zero/", "PublicDomain/mark/", '<script type="application/ld+json">',
+            "<SCRIPT TYPE=application/LD+JSON>", "</script>", '{"license":', '"https://l.example"}', "{}",
+        ]
+    ),
+    max_size=14,
+)  # fmt: skip
+
+
+@given(_LICENSES)
+@example(["<a ", 'rel="', "LICENSE", '" ', "href=", "/one", ">"])
+def test_the_first_look_passes_every_page_with_a_licence(pieces: list[str]) -> None:
+    html = "".join(pieces)
+    assert part_with_signals(html.encode()) == "page" or not values(html)
+
+
+@given(_WELL_FORMED, _WELL_FORMED)
+def test_the_part_of_the_first_look_holds_all_signals(head: list[str], body: list[str]) -> None:
+    html = f"<head>{''.join(head)}</head><body>{''.join(body)}</body>"
+    match part_with_signals(html.encode()):
+        case "page":
+            return
+        case "head":
+            found = list(html_signals(html, (), head_only=True))
+        case "none":
+            found = []
+    assert found == list(html_signals(html, ()))
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<a href="/license">Our license</a> <p class="rel">license</p>',
+        '<script>var texts = {"license": "MIT"}</script>',
+        '<a rel="nofollow" href="https://example.org/licenses/">licenses</a>',
+    ],
+)
+def test_the_first_look_passes_over_the_word_license_alone(html: str) -> None:
+    assert part_with_signals(html.encode()) == "none"

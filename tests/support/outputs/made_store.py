@@ -15,7 +15,7 @@ from lineage.store.column_names import added_columns
 from lineage.store.delta import append, append_run, commit_tables
 from lineage.store.rows import ShardSpan
 from lineage.store.shuffle import Shuffle
-from lineage.store.write import add_documents, add_rows, table_buckets, write_tables
+from lineage.store.write import add_documents, add_rows, table_pieces, write_tables
 from lineage.trace.exposure import Reading
 
 NUM = 60
@@ -129,10 +129,10 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
         for position, stage in enumerate(("url", "parse", "quality", "pii", "identity", "dedup.near"))
     ]
     num = documents.num_rows
-    buckets = table_buckets({"documents": num, "url_index": num, "warc_index": num, "hash_index": 4 * num})
-    with Shuffle(buckets) as shuffle:
+    pieces = table_pieces({"documents": num, "url_index": num, "warc_index": num, "hash_index": 4 * num})
+    with Shuffle(pieces) as shuffle:
         add_documents(shuffle, documents)
-        add_rows(shuffle, "placements", kept.select(tables.SCHEMAS["placements"].names), bucket=0)
+        add_rows(shuffle, "placements", kept.select(tables.SCHEMAS["placements"].names))
         add_rows(shuffle, "edits", table_of("edits", edited))
         add_rows(shuffle, "steps", table_of("steps", steps))
         add_rows(

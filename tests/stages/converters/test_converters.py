@@ -1,0 +1,255 @@
+"""Payloads become texts, within bounds, or are turned down by a rule that says why."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from stages.converters.converter import MAX_MARKUP, Converted, Converter, Refused, convert
+from stages.document import Document, Rejection
+from stages.html.extraction_child import IsolatedExtraction
+from stages.html.page import PageReader
+from stages.reading.content_types import EPUB, LATEX, PDF, wikitext_type
+from stages.steps.parse import ParseStep, ParseTable
+from tests.support.inputs.document_files import LOCKED, epub, paper, pdf, tar
+
+WIKI = wikitext_type(["file", "image", "datei"], ["category"])
+SENTENCE = "The quick brown fox jumps over the lazy dog while the cat looks on in silence."
+
+
+def converted(payload: bytes, content_type: str, **more: int) -> Converted | Refused:
+    bounds = {"max_bytes": 10**6, "max_pages": 100} | more
+    return convert(payload, Converter(content_type=content_type, timeout_seconds=60.0, **bounds))
+
+
+def text_of(payload: bytes, content_type: str) -> str:
+    found = converted(payload, content_type)
+    assert isinstance(found, Converted), found
+    return found.text
+
+
+def parse(make_document, payload: bytes, content_type: str, **keys) -> Document | Rejection:
+    table = ParseTable(extractor="resiliparse", **keys)
+    step = ParseStep(table, PageReader(table.bounds(10**6), table.timeout_seconds))
+    document = make_document(payload=payload, content_type=content_type, num_bytes=len(payload))
+    return step(document)
+
+
+def rule(outcome: Document | Rejection) -> str:
+    return outcome.finding.rule if isinstance(outcome, Rejection) else "kept"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("'''Ada''' (''née'' Byron) was [[England|English]].", "Ada (née Byron) was English."),
+        ("Ada ({{IPA|x}}; born 1815) and Bo ({{lang|x}}) met.", "Ada (born 1815) and Bo met."),
+        ("A<ref name=x>{{cite|a}}</ref> b<!-- c -->.", "A b."),
+        (
+            "[[Datei:a.jpg|thumb|of [[b]]]]Text[[Category:C]] [[:Category:D]] [[de:Ada]] [[a:b|c]]",
+            "Text Category:D c",
+        ),
+        ("See [http://a.example b], [http://c.example] and http://d.example", "See b, and http://d.example"),
+        ("Area&nbsp;is <math>x^2</math>&mdash;so.", "Area\xa0is $x^2$—so."),
+        ("* one\n* two\n# three", "- one\n- two\n- three"),
+        ("a\n{| class=x\n| cell\n|}\nb", "a\n\nb"),
+        ("__NOTOC__\nlead\n== A ==\n=== B ===\n{{x}}\n== C ==\n=== D ===\ntext", "lead\n\nC\n\nD\n\ntext"),
+        ("<nowiki>[[a]]</nowiki> a<br/>b", "[[a]] a\nb"),
+        ("{{unclosed [[and <b>so", "{{unclosed [[and <b>so"),
+        ("", ""),
+    ],
+)
+def test_wikitext_becomes_prose(source: str, text: str) -> None:
+    assert text_of(source.encode(), WIKI) == text
+
+
+@pytest.mark.parametrize("opened", ["<ref>", "{|\n| a\n", "{{a|", "[[File:a|", "<b a=", "[http://a ", "<!--"])
+def test_wikitext_whose_cost_grows_with_its_square_is_turned_down_by_its_markup(
+    make_document, opened: str
+) -> None:
+    outcome = parse(make_document, (opened * 20_000).encode(), WIKI)
+    assert rule(outcome) == "parse.too_much_markup"
+    assert isinstance(outcome, Rejection) and (outcome.finding.value or 0) > MAX_MARKUP
+    assert rule(parse(make_document, (f"{SENTENCE} {opened}" * 20).encode(), WIKI)) == "kept"
+
+
+def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> None:
+    lines = ["A paragraph begins in this line and goes", "on in the next one, where", "Another one (short)"]
+    found = converted(pdf("\n".join(lines), "Page two", title="A title"), PDF)
+    assert found == Converted(
+        text="A paragraph begins in this line and goes on in the next one, where\nAnother one (short)\n\nPage two",
+        title="A title",
+    )
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "wanted"),
+    [
+        (pdf("a", trailer=LOCKED), PDF, "parse.encrypted"),
+        (pdf("a")[:300], PDF, "parse.damaged"),
+        (b"no PDF at all", PDF, "parse.damaged"),
+        (pdf(*["a"] * 30), PDF, "parse.too_many_pages"),
+        (pdf(""), PDF, "parse.empty"),
+        (pdf("a" * 1_100_000), PDF, "parse.too_large"),
+        (b"no zip", EPUB, "parse.damaged"),
+        (epub({}, spine=[]), EPUB, "parse.empty"),
+        (epub({"a": f"<p>{SENTENCE * 20_000}</p>"}), EPUB, "parse.too_large"),
+        (epub({"a": "<div>" * 2_000}), EPUB, "parse.too_deep"),
+        (epub({"a": "x"})[:-40], EPUB, "parse.damaged"),
+        (tar({"a.tex": b"no document"}), LATEX, "parse.damaged"),
+        (tar({"a.png": b"x"}), LATEX, "parse.damaged"),
+        (paper(SENTENCE)[:-60] + b"{" * 3_000, LATEX, "parse.damaged"),
+        (paper(r"\cite{a}"), LATEX, "parse.empty"),
+    ],
+)
+def test_what_gives_no_text_is_turned_down_by_name(
+    make_document, payload: bytes, kind: str, wanted: str
+) -> None:
+    assert rule(parse(make_document, payload, kind, max_pages=20)) == wanted
+
+
+def test_chapters_of_an_epub_stand_in_the_order_of_its_spine(make_document) -> None:
+    bodies = {name: f"<h1>{name}</h1><p>{SENTENCE * 3}</p>" for name in ("two", "one", "beside")}
+    outcome = parse(make_document, epub(bodies, title="A & B", spine=["one", "two"]), EPUB)
+    assert isinstance(outcome, Document)
+    assert [line for line in outcome.text.split("\n") if line in bodies] == ["one", "two"]
+    assert json.loads(outcome.metadata or "") == {"title": "A & B"}
+
+
+def _encryption(path: str) -> bytes:
+    return (
+        '<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><EncryptedData'
+        ' xmlns="http://www.w3.org/2001/04/xmlenc#"><CipherData><CipherReference'
+        f' URI="{path}"/></CipherData></EncryptedData></encryption>'
+    ).encode()
+
+
+def test_an_encrypted_chapter_turns_a_book_down_and_a_mangled_font_does_not() -> None:
+    for path, is_refused in (("OEBPS/text/a.xhtml", True), ("OEBPS/font.otf", False)):
+        found = converted(epub({"a": "x"}, more={"META-INF/encryption.xml": _encryption(path)}), EPUB)
+        assert (found == Refused(refusal="encrypted")) == is_refused
+
+
+LAUGHS = (
+    '<!DOCTYPE a [<!ENTITY a "ha">'
+    + "".join(f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9))
+    + "]><a>&j;</a>"
+)
+
+
+def test_entities_unfold_to_no_bomb_and_read_no_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hidden")
+    outside = f'<!DOCTYPE a [<!ENTITY x SYSTEM "{secret.as_uri()}">]><a>&x;</a>'
+    for xml in (LAUGHS, outside):
+        found = converted(epub({"a": "x"}, more={"META-INF/encryption.xml": xml.encode()}), EPUB)
+        assert found == Refused(refusal="damaged")
+
+
+def test_a_zip_bomb_unfolds_no_further_than_a_document_may() -> None:
+    bomb = epub({"a": "a" * 50_000_000})
+    assert len(bomb) < 60_000
+    assert converted(bomb, EPUB) == Refused(refusal="too_large")
+
+
+def test_a_name_in_an_epub_is_that_of_a_member_and_of_no_file() -> None:
+    book = epub({"../../../../../../etc/passwd": "x"})
+    found = converted(book, EPUB)
+    assert isinstance(found, Refused) or "root:" not in "".join(found.pages)
+
+
+MAIN = paper(r"Begin \input{sec/a} middle \include{b} end. % \input{c}" + "\n" + r"\input{../../etc/passwd}")
+
+
+def test_a_paper_is_its_main_file_with_what_it_inputs_from_the_archive() -> None:
+    files = {
+        "p/main.tex": MAIN,
+        "p/sec/a.tex": b"first",
+        "p/b.tex": b"second \\input{main}",
+        "p/c.tex": b"unread",
+        "p/other.tex": paper("A supplement."),
+        "etc/passwd": b"root:",
+        "passwd.tex": b"root:",
+    }
+    assert text_of(tar(files, links={"p/d.tex": "/etc/passwd"}), LATEX) == "Begin first middle second end."
+
+
+def test_files_that_input_one_another_unfold_no_further_than_a_document_may() -> None:
+    files = {f"f{n}.tex": f"\\input{{f{n + 1}}}".encode() * 10 for n in range(15)}
+    files |= {"main.tex": paper(r"\input{f0}"), "f15.tex": b"ha" * 100}
+    assert converted(tar(files), LATEX) == Refused(refusal="too_large")
+
+
+def test_latex_becomes_prose_with_its_formulas() -> None:
+    source = paper(
+        r"\maketitle \section{Ebb} As~\cite{a}, Schr\"odinger's \emph{``cat''} costs 5\% in Figure~\ref{f}. % hidden"
+        "\n\n" + r"So $a<b$ and \begin{equation}E=mc^2\end{equation} on \today."
+        r"\begin{thebibliography}{9}\bibitem{a} Gone.\end{thebibliography}",
+        preamble=r"\title{Ebb \& \emph{flow}}\author{Me}",
+    )
+    found = converted(source, LATEX)
+    assert isinstance(found, Converted)
+    assert found.title == "Ebb & flow"
+    assert found.text.startswith(
+        "Ebb & flow\n\nEbb\n\nAs, Schrödinger's “cat” costs 5% in Figure.\n\nSo $a<b$ and"
+    )
+    assert "E=mc^2" in found.text and "Gone" not in found.text and found.text.endswith("on."), (
+        "no day, no hour"
+    )
+
+
+BOOK = epub({"a": f"<p>{SENTENCE}</p>", "b": "<p>b</p>"}, title="t")
+WHOLE = {
+    PDF: pdf(SENTENCE, "b"),
+    EPUB: BOOK,
+    LATEX: tar({"main.tex": paper(SENTENCE + r"\input{b}"), "b.tex": b"b"}),
+    WIKI: f"== a ==\n{SENTENCE} {{{{a|b}}}} [[c|d]]\n* <ref>x</ref>".encode(),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_damage_anywhere_gives_a_text_or_a_reason_and_never_ends_a_run(make_document, kind: str) -> None:
+    chance = random.Random(kind)
+    for _ in range(60):
+        data = bytearray(WHOLE[kind])
+        for _ in range(chance.randint(1, 6)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        outcome = parse(
+            make_document, bytes(data[: chance.choice([len(data), chance.randrange(len(data))])]), kind
+        )
+        assert rule(outcome) in (
+            "kept",
+            "parse.empty",
+            "parse.damaged",
+            "parse.encrypted",
+            "parse.too_large",
+        ), outcome
+
+
+def test_a_library_that_hangs_or_dies_costs_its_document_alone(make_document, tmp_path, monkeypatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, stages.converters.pdf as pdf\nreal = pdf.pdf_text\n"
+        "def fake(payload, *given):\n"
+        "    if b'hang' in payload:\n        while True: pass\n"
+        "    if b'die' in payload:\n        os._exit(139)\n"
+        "    return real(payload, *given)\n"
+        "pdf.pdf_text = fake\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("stages.html.extraction_child._GRACE_SECONDS", 0.3)
+    child = IsolatedExtraction()
+    try:
+        table = ParseTable(timeout_seconds=0.5)
+        pages = PageReader(table.bounds(10**6), table.timeout_seconds)
+        pages.isolation = child
+        step = ParseStep(table, pages)
+        found = [
+            rule(step(make_document(payload=pdf(word), content_type=PDF, num_bytes=1)))
+            for word in ("hang", "die", "a")
+        ]
+    finally:
+        child.close()
+    assert found == ["parse.timeout", "parse.crashed", "kept"]
