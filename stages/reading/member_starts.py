@@ -83,7 +83,7 @@ def _place_in(line: bytes, columns: list[bytes] | None) -> tuple[str, int] | Non
             columns = columns or _COLUMNS[len(values)]
             name = values[columns.index(_NAME)].decode()
             offset = int(values[columns.index(_OFFSET)])
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return None
     return (name, offset) if isinstance(name, str) and offset >= 0 else None
 

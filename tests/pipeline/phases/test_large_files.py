@@ -243,6 +243,51 @@ def test_parts_begin_where_an_index_says_that_a_member_does(
     assert "is not used" not in (said := capsys.readouterr().err) and "nothing begins" not in said
 
 
+def test_a_run_goes_on_without_the_index_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that lies beside the file and is no input, so that a run does not depend on it."""
+    files = {"a.warc.gz": b"".join(PAGES), "a.warc.gz.cdx": cdx(STARTS)}
+    only = {"own": (str(tmp_path / "in/*.gz"),)}
+
+    def plain(out: str, unit_bytes: int) -> dict[str, Any]:
+        found = made(tmp_path, out, unit_bytes, files)
+        found["source"][0]["inputs"] = list(only["own"])
+        return found
+
+    run(tmp_path / "0", plain("whole", 0))
+    folders = watched(monkeypatch)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(large_files, "splice_unit", interrupted)
+        run(tmp_path / "1", plain("parts", 3_000))
+    assert {begin for begin, *_ in spans_of(folders)} <= set(STARTS)
+    del folders[:]
+    parts = plain("parts", 3_000)
+    (tmp_path / "in/a.warc.gz.cdx").unlink()
+    run(tmp_path / "1", parts)
+    assert not {begin for begin, *_ in spans_of(folders)} <= set(STARTS)
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+
+
+def interrupted(job: read.ReadJob, item: large_files.Spliced) -> ReadResult:
+    raise KeyboardInterrupt
+
+
+def test_an_index_on_a_web_server_is_used_where_it_is_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"a.warc.gz": b"".join(PAGES), "a.cdxj": cdxj(STARTS)}
+    run(tmp_path / "0", made(tmp_path, "whole", 0, files))
+    folders = watched(monkeypatch)
+    with failing_server(tmp_path / "in", Faults()) as url:
+        plain = made(tmp_path, "parts", 2_500, files)
+        plain["source"][0]["inputs"] = [f"{url}/{name}" for name in files]
+        run(tmp_path / "1", plain)
+    begins = [span[0] for span in spans_of(folders)]
+    assert len(begins) > 3 and set(begins) <= set(STARTS)
+    assert fingerprint(str(tmp_path / "parts")) == fingerprint(str(tmp_path / "whole"))
+
+
 MIDDLES = [start + 40 for start in STARTS]
 FALSE: dict[str, tuple[dict[str, bytes], str]] = {
     "the middle of members": ({"a.cdx": cdx(MIDDLES)}, "where nothing begins: it is not of this file"),
