@@ -46,6 +46,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/peers/plain.py
 NAMED = ("fineweb", "fineweb2", "dclm", "dolma3")
 """Recipes by their names, as `sluice recipe new` writes them: also what each extracts, judges and compares."""
+_PEER_RESILIPARSE = "datatrove-resiliparse"
+"""datatrove with the extractor of our `resiliparse`."""
 _RAW = "-raw"
 RAW = tuple(f"{name}{_RAW}" for name in NAMED)
 """The same with dedup.normalise = "none"."""
@@ -78,7 +80,7 @@ def main() -> None:
     parser.add_argument(
         "--sides",
         nargs="+",
-        choices=[*usual, *RAW],
+        choices=[*usual, *RAW, _PEER_RESILIPARSE],
         default=usual,
         help="the first is what others are held to",
     )
@@ -94,7 +96,7 @@ def main() -> None:
 def compare(options: argparse.Namespace, scratch: Path) -> None:
     """Run every side at both sizes, in turn, `rounds` times over: a machine that slows down slows all of
     them."""
-    tokenizer = _tokenizer(scratch)
+    tokenizer = tokenizer_for(scratch)
     if not options.without_ray:
         idle = measure([sys.executable, "-c", _IDLE])
         print(json.dumps({"side": "an idle Ray", "peak_mb": round(idle.peak_mb)}))
@@ -108,7 +110,7 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     for _ in range(options.rounds):
         at_small, at_large = (
             {
-                side: _cost(side, crawls[times], pages[times], tokenizer, with_ray=not options.without_ray)
+                side: cost_of(side, crawls[times], pages[times], tokenizer, with_ray=not options.without_ray)
                 for side in options.sides
             }
             for times in (small, large)
@@ -138,11 +140,11 @@ def _tell(rounds: Sequence[Round], first: str, side: str, what: str, num_pages: 
     )
 
 
-def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path, *, with_ray: bool) -> Cost:
+def cost_of(side: str, crawl: Path, num_pages: int, tokenizer: Path, *, with_ray: bool) -> Cost:
     """Run one side and print what it took."""
     out = tokenizer.with_name("out")
     cost = measure(_command(side, crawl, out, tokenizer, with_ray=with_ray))
-    steps = _their_steps(out) if side == "datatrove" else _our_steps(out)
+    steps = _their_steps(out) if side.startswith("datatrove") else _our_steps(out)
     shutil.rmtree(out)
     megabytes = sum(file.stat().st_size for file in crawl.iterdir()) / 1e6
     print(
@@ -184,7 +186,7 @@ def _their_steps(out: Path) -> dict[str, float]:
     return seconds
 
 
-def _tokenizer(scratch: Path) -> Path:
+def tokenizer_for(scratch: Path) -> Path:
     """A byte-level BPE for the peer, which wants a tokenizer.json with an end-of-text token."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
@@ -206,7 +208,7 @@ def _tokenizer(scratch: Path) -> Path:
 
 def _command(side: str, crawl: Path, out: Path, tokenizer: Path, *, with_ray: bool) -> list[str]:
     match side:
-        case "datatrove":
+        case "datatrove" | "datatrove-resiliparse":
             return [
                 sys.executable,
                 "-m",
@@ -215,6 +217,7 @@ def _command(side: str, crawl: Path, out: Path, tokenizer: Path, *, with_ray: bo
                 str(out),
                 str(tokenizer),
                 "en",
+                *(["--resiliparse"] if side != "datatrove" else []),
             ]
         case "bound":
             return [sys.executable, "-m", "benchmarks.peers.bound", str(crawl), str(out)]

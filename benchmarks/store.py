@@ -32,7 +32,15 @@ from lineage.store.checksum_update import cover_output
 from lineage.store.delta import append, commit_tables, state
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import SCHEMAS
-from lineage.store.write import add_documents, add_rows, placement_buckets, table_buckets, write_tables
+from lineage.store.write import (
+    TableFile,
+    add_documents,
+    add_rows,
+    placement_buckets,
+    table_pieces,
+    write_bucket,
+    write_tables,
+)
 
 PIECE = 250_000
 DOCUMENTS_A_SHARD = 300_000
@@ -176,7 +184,7 @@ def build(out: Folder, rows: int, scratch: str, contents: Contents | None = None
     placed: list[pa.Table] = []
     expected = dict.fromkeys(("documents", "url_index", "domain_index", "warc_index"), rows)
     expected |= {"hash_index": 4 * rows, "edits": rows // 10}
-    with Shuffle(table_buckets(expected), scratch=scratch) as shuffle:
+    with Shuffle(table_pieces(expected), scratch=scratch) as shuffle:
         for first in range(0, rows, PIECE):
             piece = contents.take(synthetic(first, min(PIECE, rows - first), kept_before, rows))
             add_documents(shuffle, piece)
@@ -187,32 +195,31 @@ def build(out: Folder, rows: int, scratch: str, contents: Contents | None = None
             add_rows(shuffle, "edits", edited.append_column("kind", pa.array(["email"] * edited.num_rows)))
             wanted = -(-PURGED_AT_ONCE * PIECE // rows)
             samples.extend(kept.take(np.linspace(0, kept.num_rows - 1, wanted).astype(int)).to_pylist())
-        _add_placements(shuffle, placed)
         counts = {"num_in": [rows], "num_out": [kept_before], "num_rejected": [rows - kept_before]}
         add_rows(
             shuffle, "steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]} | counts)
         )
-        commit_tables(out, write_tables(out, shuffle))
+        files = write_tables(out, shuffle)
+    files["placements"] += _write_placements(out, placed)
+    commit_tables(out, files)
     index = contents.index()
     cover_output(out, index)
     publish_index(out, index)
     return samples
 
 
-def _add_placements(shuffle: Shuffle, placed: list[pa.Table]) -> None:
+def _write_placements(out: Folder, placed: list[pa.Table]) -> list[TableFile]:
     everything = pa.concat_tables(placed)
     shards = everything["shard"].to_numpy()
     counts = np.bincount(shards).tolist()
+    files: list[TableFile] = []
     for bucket, places in enumerate(
         placement_buckets(("web", shard, num) for shard, num in enumerate(counts))
     ):
         low, high = places[0][1], places[-1][1]
-        add_rows(
-            shuffle,
-            "placements",
-            everything.filter(pa.array((shards >= low) & (shards <= high))),
-            bucket=bucket,
-        )
+        rows = everything.filter(pa.array((shards >= low) & (shards <= high)))
+        files += write_bucket(out, "placements", bucket, [rows])
+    return files
 
 
 def questions(row: dict[str, object]) -> dict[str, str]:

@@ -1,20 +1,22 @@
 """The peer: datatrove's FineWeb-like pipeline over a folder of WARC files, offline, as its own example is
 built.
 
-python -m benchmarks.peers.datatrove CRAWL OUT TOKENIZER.json [LANGUAGE …]
+python -m benchmarks.peers.datatrove CRAWL OUT TOKENIZER.json [--resiliparse] [LANGUAGE …]
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.resources
-import sys
 from pathlib import Path
 from typing import Any
+
+from benchmarks.support.texts import main_text
 
 WORKERS = 2
 
 
-def main(crawl: str, out: str, tokenizer: str, languages: list[str]) -> None:
+def main(crawl: str, out: str, tokenizer: str, languages: list[str], *, resiliparse: bool = False) -> None:
     """Filter, sign, bucket, cluster, then tokenize what stays."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.tokens import DocumentTokenizer
@@ -27,7 +29,7 @@ def main(crawl: str, out: str, tokenizer: str, languages: list[str]) -> None:
     )
     stages = duplicate_stages(filtered, Path(out), tasks)
     stages[-1][0].append(tokens)
-    first = [*_reading(crawl, languages), *quality_filters(), JsonlWriter(filtered)]
+    first = [*_reading(crawl, languages, resiliparse=resiliparse), *quality_filters(), JsonlWriter(filtered)]
     for number, (steps, num_tasks) in enumerate([(first, tasks), *stages]):
         logs = str(Path(out) / f"logs-{number}")
         LocalPipelineExecutor(pipeline=steps, tasks=num_tasks, workers=WORKERS, logging_dir=logs).run()
@@ -76,8 +78,9 @@ def duplicate_stages(filtered: str, out: Path, tasks: int) -> list[tuple[list[An
     ]
 
 
-def _reading(crawl: str, languages: list[str]) -> list[Any]:
+def _reading(crawl: str, languages: list[str], *, resiliparse: bool) -> list[Any]:
     from datatrove.pipeline.extractors import Trafilatura
+    from datatrove.pipeline.extractors.base import BaseExtractor
     from datatrove.pipeline.filters import LanguageFilter
     from datatrove.pipeline.readers import WarcReader
     from datatrove.utils.lid import FT176LID
@@ -95,14 +98,33 @@ def _reading(crawl: str, languages: list[str]) -> list[Any]:
                 )
             return self._model
 
+    class Resiliparse(BaseExtractor):  # type: ignore[misc]
+        """resiliparse's main content, in datatrove's own sandbox."""
+
+        name = "Resiliparse"
+
+        def __init__(self) -> None:
+            super().__init__(timeout=5.0)
+
+        def extract(self, text: str) -> str:
+            return main_text(text)
+
     language = LanguageFilter(languages)
     language.model = BundledModel(languages)
     return [
         WarcReader(crawl, glob_pattern="*.warc.gz"),
-        Trafilatura(favour_precision=True, timeout=5.0),
+        Resiliparse() if resiliparse else Trafilatura(favour_precision=True, timeout=5.0),
         language,
     ]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:] or ["en"])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--resiliparse", action="store_true", help="extract by resiliparse, not by trafilatura"
+    )
+    for argument in ("crawl", "out", "tokenizer"):
+        parser.add_argument(argument)
+    parser.add_argument("languages", nargs="*", default=["en"])
+    options = parser.parse_args()
+    main(options.crawl, options.out, options.tokenizer, options.languages, resiliparse=options.resiliparse)

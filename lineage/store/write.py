@@ -3,10 +3,10 @@ table.
 
 1. `index_rows` derives the rows of the index tables from rows of `documents`.
 2. `lineage.store.shuffle` brings rows to buckets, ranges of `k` of equal width; `num_buckets` says how many a
-  table
-   gets.
+   table gets. Within one process it brings them to pieces of buckets (`table_pieces`), which are sorted one
+   after the other.
 3. `write_bucket` writes all rows of one bucket as files named by the bucket and the BLAKE3-128 of their
-  bytes.
+   bytes.
 4. `lineage.store.delta.commit_tables` makes them tables.
 
 Each call of 1 to 3 needs only its own rows. One process shuffles with `add_documents`, `add_rows` and
@@ -15,8 +15,10 @@ alone, not on the order or the batches in which they came."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,12 +40,21 @@ FOLDER: Final = "lineage"
 ROWS_PER_BUCKET: Final = 1 << 20
 """The most rows a bucket holds on average: 10 billion documents are then 16,384 files of about 100 MB."""
 
+PIECES: Final = 16
+"""Ranges of `k` that a bucket is sorted in where one process writes all tables. Sorting holds its rows several times
+over, so that the memory of a run with fewer rows than one bucket would grow with them."""
+
 _MAGIC: Final = b"PAR1"
 """What a Parquet file begins with; its first row group comes next, and each other right after the one
 before."""
 
 _WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """Arrow types with 64-bit offsets, by those with 32-bit ones."""
+
+_MOST_RANGES: Final = 1024
+
+Bounds = dict[str, tuple[Bound, Bound]]
+"""The least and the greatest value of each column that files are pruned by."""
 
 _EMPTY_TEXT: Final = text_hash("")
 _INDEXED_HASHES: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
@@ -68,7 +79,17 @@ def table_folder(out: Folder, name: str) -> Folder:
 def num_buckets(num_rows: int) -> int:
     """How many buckets a table of `num_rows` rows gets: the least power of two that keeps them at
     ROWS_PER_BUCKET."""
-    return 1 << max(0, (max(num_rows, 1) - 1).bit_length() - ROWS_PER_BUCKET.bit_length() + 1)
+    return _in_powers(num_rows, ROWS_PER_BUCKET)
+
+
+def _in_powers(num_rows: int, most: int) -> int:
+    return 1 << max(0, (max(num_rows, 1) - 1).bit_length() - most.bit_length() + 1)
+
+
+def num_ranges(num_rows: int) -> int:
+    """In how many ranges of `k` one process looks at so many rows: PIECES of each bucket, up to 67 million rows. A
+    shuffle that spills writes a stretch of every range each time, so that more would cost time."""
+    return max(num_buckets(num_rows), min(_num_pieces(num_rows), _MOST_RANGES))
 
 
 def placement_buckets(num_documents: Iterable[tuple[str, int, int]]) -> Iterator[list[tuple[str, int]]]:
@@ -88,37 +109,41 @@ def placement_buckets(num_documents: Iterable[tuple[str, int, int]]) -> Iterator
         yield bucket
 
 
-def write_bucket(out: Folder, name: str, bucket: int, rows: pa.Table) -> list[TableFile]:
+def write_bucket(out: Folder, name: str, bucket: int, pieces: Iterable[pa.Table]) -> list[TableFile]:
     """Write all rows of one bucket of table `name`: one file, or several where a hot key overfills the
     bucket.
 
-    `rows` may come in any order; columns that are missing are null. Nothing is written for no rows. Writing
-    the same rows again replaces the same files with the same bytes."""
-    ordered = _sorted(name, conform(rows, schema_of(name, rows)))
+    The rows come in `pieces`, each in any order, all of one piece before those of the next in the order of the
+    table; columns that are missing are null. Nothing is written for no rows. Writing the same rows again replaces
+    the same files with the same bytes, whatever the pieces. Memory: that of a piece, several times over, and the
+    bytes of a file."""
+    ordered = (_sorted(name, conform(rows, schema_of(name, rows))) for rows in pieces)
     step = 2 * ROWS_PER_BUCKET
-    return [
-        publish_rows(out, name, f"{bucket:05d}", ordered.slice(start, step))
-        for start in range(0, ordered.num_rows, step)
-    ]
+    num_groups = max(1, step // GROUP_ROWS)
+    groups = _in_groups(ordered, min(GROUP_ROWS, step))
+    files = []
+    while of_file := next(groups, None):
+        rest = itertools.islice(groups, num_groups - 1)
+        files.append(_publish_groups(out, name, f"{bucket:05d}", itertools.chain((of_file,), rest)))
+    return files
 
 
-def encode(rows: pa.Table) -> bytes:
-    """`rows` as Parquet; equal rows give equal bytes."""
-    sink = pa.BufferOutputStream()
-    packed = {column: "DELTA_BINARY_PACKED" for column in ("k", "doc_k") if column in rows.column_names}
-    pq.write_table(
-        rows,
-        sink,
-        row_group_size=GROUP_ROWS,
-        compression="zstd",
-        compression_level=3,
-        write_page_index=True,
-        write_page_checksum=True,
-        use_dictionary=[column for column in rows.column_names if column in DICTIONARY],
-        column_encoding=packed or None,
-        store_schema=False,
-    )
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+def _in_groups(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+    """The rows of the tables as tables of `size` rows, the last one with what is left."""
+    held: list[pa.Table] = []
+    num_held = 0
+    for table in tables:
+        first = 0
+        while table.num_rows - first >= size - num_held:
+            held.append(table.slice(first, size - num_held))
+            first += size - num_held
+            yield pa.concat_tables(held).combine_chunks()
+            held, num_held = [], 0
+        if first < table.num_rows:
+            held.append(table.slice(first))
+            num_held += table.num_rows - first
+    if held:
+        yield pa.concat_tables(held).combine_chunks()
 
 
 def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFile:
@@ -128,13 +153,42 @@ def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFi
     Of a table that a run writes, a file of several row groups gets a side file (see `checked`), before
     itself. A file of appended facts gets none, so that one whose commit never came leaves a file that its
     name accounts for."""
-    data = encode(rows)
+    return _publish_groups(out, name, prefix, _in_groups((rows,), GROUP_ROWS))
+
+
+def _publish_groups(out: Folder, name: str, prefix: str, groups: Iterable[pa.Table]) -> TableFile:
+    """The same for the row groups of a file, one after the other; equal rows give equal bytes."""
+    sink, num_rows, bounds = pa.BufferOutputStream(), 0, list[Bounds]()
+    with contextlib.ExitStack() as opened:
+        writer: pq.ParquetWriter | None = None
+        for rows in groups:
+            if writer is None:
+                writer = opened.enter_context(_writer(sink, rows.schema))
+            writer.write_table(rows, row_group_size=GROUP_ROWS)
+            bounds.append({column: _bounds(rows, column) for column in TABLES[name].pruned_by})
+            num_rows += rows.num_rows
+    data = sink.getvalue().to_pybytes()
     path = f"{prefix}-{content_hash(data).hex()}.parquet"
     folder = table_folder(out, name)
-    if name in WRITTEN_ONCE and rows.num_rows > GROUP_ROWS:
-        folder.write(side_name(path), encode_sums(_sums(name, rows, data)))
+    if name in WRITTEN_ONCE and num_rows > GROUP_ROWS:
+        folder.write(side_name(path), encode_sums(_sums(name, bounds, data)))
     folder.write(path, data)
-    return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
+    return TableFile(path=path, size=len(data), num_rows=num_rows, stats=_stats(name, num_rows, bounds))
+
+
+def _writer(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
+    packed = {column: "DELTA_BINARY_PACKED" for column in ("k", "doc_k") if column in schema.names}
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=3,
+        write_page_index=True,
+        write_page_checksum=True,
+        use_dictionary=[column for column in schema.names if column in DICTIONARY],
+        column_encoding=packed or None,
+        store_schema=False,
+    )
 
 
 def index_rows(documents: pa.Table) -> dict[str, pa.Table]:
@@ -195,16 +249,22 @@ def _name_keys(names: pa.ChunkedArray) -> pa.Array:
     return pa.array(keys[encoded.indices.to_numpy(zero_copy_only=False)], pa.int64())
 
 
-def table_buckets(num_rows: Mapping[str, int]) -> dict[str, int]:
-    """How many buckets each table that a run writes gets in a shuffle. `num_rows`: about how many rows each
-    will have; a table left out gets one bucket."""
-    return {name: num_buckets(num_rows.get(name, 0)) for name in WRITTEN_ONCE}
+def table_pieces(num_rows: Mapping[str, int]) -> dict[str, int]:
+    """In how many pieces each table that a run writes goes through the shuffle of one process: PIECES of each of its
+    buckets, or fewer of one that is not full. `num_rows`: about how many rows each will have; a table left out goes
+    in one."""
+    return {name: _num_pieces(num_rows.get(name, 0)) for name in WRITTEN_ONCE}
 
 
-def add_rows(shuffle: Shuffle, name: str, rows: pa.Table, bucket: int | None = None) -> None:
-    """Rows of table `name`, for the bucket of their `k` or for this one (`placements`: see
-    `placement_buckets`)."""
-    shuffle.add(name, conform(rows, schema_of(name, rows)), bucket)
+def _num_pieces(num_rows: int) -> int:
+    if (buckets := num_buckets(num_rows)) > 1:
+        return PIECES * buckets
+    return min(PIECES, _in_powers(num_rows, max(1, ROWS_PER_BUCKET // PIECES)))
+
+
+def add_rows(shuffle: Shuffle, name: str, rows: pa.Table) -> None:
+    """Rows of table `name`, for the piece of their `k`."""
+    shuffle.add(name, conform(rows, schema_of(name, rows)))
 
 
 def add_documents(shuffle: Shuffle, rows: pa.Table) -> None:
@@ -216,11 +276,12 @@ def add_documents(shuffle: Shuffle, rows: pa.Table) -> None:
 
 
 def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
-    """Write every bucket of every table below `out`; the files of each table, in order, for
-    `commit_tables`."""
+    """Write every bucket of every table below `out` whose pieces are in the shuffle; the files of each table, in
+    order, for `commit_tables`."""
     files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE}
-    for name, bucket, rows in shuffle.filled():
-        files[name].extend(write_bucket(out, name, bucket, rows))
+    filled = itertools.groupby(shuffle.filled(), lambda found: (found[0], found[1] // PIECES))
+    for (name, bucket), pieces in filled:
+        files[name].extend(write_bucket(out, name, bucket, (rows for _, _, rows in pieces)))
     return files
 
 
@@ -242,8 +303,8 @@ def _sorted(name: str, rows: pa.Table) -> pa.Table:
     return rows.cast(wide).take(order).combine_chunks()
 
 
-def _sums(name: str, rows: pa.Table, data: bytes) -> Sums:
-    """The side file of `data`, the file of `rows`."""
+def _sums(name: str, bounds: Sequence[Bounds], data: bytes) -> Sums:
+    """The side file of `data`, a file whose row groups have these bounds."""
     metadata, view = pq.read_metadata(pa.BufferReader(data)), memoryview(data)
     groups, end = [], len(_MAGIC)
     for number in range(metadata.num_row_groups):
@@ -258,29 +319,30 @@ def _sums(name: str, rows: pa.Table, data: bytes) -> Sums:
             )
             ends.append(end)
             digests.append(digest_of(view[start:end]))
-        part = rows.slice(number * GROUP_ROWS, GROUP_ROWS)
-        bounds = {column: _bounds(part, column) for column in TABLES[name].pruned_by}
-        groups.append(CheckedRowGroup(bounds=bounds, start=first, ends=tuple(ends), digests=tuple(digests)))
+        groups.append(
+            CheckedRowGroup(bounds=bounds[number], start=first, ends=tuple(ends), digests=tuple(digests))
+        )
     return Sums(
-        size=len(data), columns=tuple(rows.column_names), groups=tuple(groups), rest=digest_of(view[end:])
+        size=len(data),
+        columns=tuple(metadata.schema.to_arrow_schema().names),
+        groups=tuple(groups),
+        rest=digest_of(view[end:]),
     )
 
 
 def _bounds(rows: pa.Table, column: str) -> tuple[Bound, Bound]:
+    assert rows[column].null_count == 0, f"a row has a null in {column}"
     least_and_greatest = pc.min_max(rows[column]).as_py()
     return least_and_greatest["min"], least_and_greatest["max"]
 
 
-def _stats(name: str, rows: pa.Table) -> str:
+def _stats(name: str, num_rows: int, bounds: Sequence[Bounds]) -> str:
     """Delta's statistics: the row count, and the bounds of what files are pruned by."""
-    bounds = {column: pc.min_max(rows[column]).as_py() for column in TABLES[name].pruned_by}
-    assert all(rows[column].null_count == 0 for column in bounds), (
-        f"a row of {name} has a null among {list(bounds)}"
-    )
+    columns = TABLES[name].pruned_by
     stats = {
-        "numRecords": rows.num_rows,
-        "minValues": {column: bound["min"] for column, bound in bounds.items()},
-        "maxValues": {column: bound["max"] for column, bound in bounds.items()},
-        "nullCount": dict.fromkeys(bounds, 0),
+        "numRecords": num_rows,
+        "minValues": {column: min(each[column][0] for each in bounds) for column in columns},
+        "maxValues": {column: max(each[column][1] for each in bounds) for column in columns},
+        "nullCount": dict.fromkeys(columns, 0),
     }
     return json.dumps(stats, sort_keys=True)

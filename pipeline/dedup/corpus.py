@@ -40,6 +40,9 @@ _BYTES_PER_ROW: Final = 1_000
 _MEMORY_SHARE: Final = 0.25
 """Of a machine's memory that comparing in one process may take."""
 ROWS_PER_PARTITION: Final = 250_000
+FEW_ROWS_PER_PARTITION: Final = 1 << 15
+"""The same up to IN_PROCESS_ROWS documents. A partition holds the shingles of the texts that are compared in it, some 5
+kB for a web page, several times over, in the process that also writes the run's other files."""
 _MAX_PARTITIONS: Final = 8192
 
 
@@ -60,7 +63,14 @@ class DedupJob:
     group_files: int = 1000
     earlier: tuple[EarlierFile, ...] = ()
     in_process_rows: int = IN_PROCESS_ROWS
-    rows_per_partition: int = ROWS_PER_PARTITION
+    rows_per_partition: int | None = None
+
+    @property
+    def num_partitions(self) -> int:
+        """In how many pieces the work is cut."""
+        few = self.num_rows <= self.in_process_rows
+        rows = self.rows_per_partition or (FEW_ROWS_PER_PARTITION if few else ROWS_PER_PARTITION)
+        return min(_MAX_PARTITIONS, max(1, math.ceil(self.num_rows / rows)))
 
 
 def runs_in_one_process(job: DedupJob, num_nodes: int, memory: int) -> bool:
@@ -108,12 +118,11 @@ class _Flow:
             for number, (source, group) in enumerate(starts)
         )
         files = _files(job)
-        pieces = min(_MAX_PARTITIONS, max(1, math.ceil(job.num_rows / job.rows_per_partition)))
         self.context = Context(
             table=job.table,
             folder=self.folder,
-            num_partitions=pieces,
-            slice_starts=publish_slices(self.folder, files, min(pieces, len(files))),
+            num_partitions=job.num_partitions,
+            slice_starts=publish_slices(self.folder, files, min(job.num_partitions, len(files))),
             group_starts=tuple(starts.values()),
         )
         self.slices: list[FileSlice] = []

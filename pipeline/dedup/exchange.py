@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -26,6 +26,8 @@ PARTITION: Final = "partition"
 
 _ROWS: Final = "rows"
 _REDUCED: Final = "reduced"
+
+_SPLIT_BYTES: Final = 32 << 20
 
 MAX_SHARES: Final = 512
 """Files that the rows of an exchange lie in at most: where there are more tasks, each file holds those of
@@ -74,21 +76,25 @@ class InProcess:
 
 
 # The shuffle splits rows by ranges of a sort key; here the rows carry the number of their partition.
-def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
-    """`table` cut by its PARTITION column: (number, its rows without that column), in order of number."""
+def split(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """`table` cut by its PARTITION column: (number, its rows without that column), in order of number. A large table is
+    cut some rows at a time, and a number then comes several times: cutting copies rows."""
+    num_pieces = 1 + table.nbytes // _SPLIT_BYTES
+    num_rows = max(1, -(-table.num_rows // num_pieces))
+    for first in range(0, table.num_rows, num_rows):
+        yield from _split_at_once(table.slice(first, num_rows))
+
+
+def _split_at_once(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     numbers, rows = table[PARTITION].to_numpy(), table.drop_columns([PARTITION])
-    if not len(numbers):
-        return []
     low, high = int(numbers.min()), int(numbers.max())
     # numpy sorts integers of 16 bits by radix, in a tenth of the time.
     order = np.argsort((numbers - low).astype(np.uint16) if high - low < 1 << 16 else numbers, kind="stable")
     # Stable, so that equal inputs give equal files whatever numpy sorts by.
     ordered = numbers[order]
     bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(ordered)]
-    return [
-        (int(ordered[begin]), rows.take(pa.array(order[begin:end])))
-        for begin, end in itertools.pairwise(bounds)
-    ]
+    for begin, end in itertools.pairwise(bounds):
+        yield int(ordered[begin]), rows.take(pa.array(order[begin:end]))
 
 
 class InPhases:

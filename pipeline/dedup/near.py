@@ -6,6 +6,8 @@ number; every other public function reduces a partition to a table that is publi
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -38,7 +40,7 @@ from stages.dedup.candidates import (
 )
 from stages.dedup.minhash import U32, estimate_floor
 from stages.dedup.options import Keep
-from stages.dedup.shingles import jaccard, shingles
+from stages.dedup.shingles import U64, jaccard, shingles
 
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
@@ -197,9 +199,15 @@ def shingles_of(context: Context, number: int, rows: pa.Table) -> PartitionResul
 def _fetched(
     context: Context, number: int, rows: pa.Table, what: Literal["signature", "shingles"]
 ) -> PartitionResult:
+    return PartitionResult(_fetched_by_file(context, number, rows, what))
+
+
+def _fetched_by_file(
+    context: Context, number: int, rows: pa.Table, what: Literal["signature", "shingles"]
+) -> Iterator[pa.Table]:
+    """File by file: the values of a slice may be most of the memory that comparing takes."""
     node, meeting = distinct_pairs(ints(rows, "node"), ints(rows, "meeting"))
     ordinal = ordinals(node)
-    tables = []
     for file in open_slice(context.folder, number):
         here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
         wanted, times = np.unique(node[here], return_counts=True)
@@ -207,9 +215,8 @@ def _fetched(
             continue
         values = _signatures(file, wanted) if what == "signature" else _shingles(context, file, wanted)
         copies = pa.array(np.repeat(np.arange(len(wanted)), times))
-        tables.append(pa.table({"node": node[here], "meeting": meeting[here], "value": values.take(copies)}))
-    fetched = pa.concat_tables(tables)
-    return PartitionResult(fetched.filter(pc.is_valid(fetched["value"])))
+        found = pa.table({"node": node[here], "meeting": meeting[here], "value": values.take(copies)})
+        yield found.filter(pc.is_valid(found["value"]))
 
 
 def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
@@ -255,7 +262,7 @@ def pair_rows(context: Context, file: Compared) -> pa.Table:
 def estimated(context: Context, _: int, rows: pa.Table) -> PartitionResult:
     """The pairs whose signatures do not rule the threshold out."""
     pairs = _Pairs(rows)
-    signatures = unpack_signatures(pairs.values, context.table)
+    signatures = unpack_signatures(pairs.values(), context.table)
     likely = np.zeros(len(pairs.a), np.bool_)
     floor = estimate_floor(context.table)
     for begin in range(0, len(likely), _ESTIMATED_AT_ONCE):
@@ -273,7 +280,7 @@ def unlike(context: Context, _: int, rows: pa.Table) -> PartitionResult:
     those of which both have a signature."""
     pairs = _Pairs(rows)
     both = np.flatnonzero((pairs.left >= 0) & (pairs.right >= 0))
-    signatures = unpack_signatures(pairs.values, context.table)
+    signatures = unpack_signatures(pairs.values(), context.table)
     is_unlike = np.zeros(len(both), np.bool_)
     for begin in range(0, len(both), _ESTIMATED_AT_ONCE):
         block = both[begin : begin + _ESTIMATED_AT_ONCE]
@@ -289,7 +296,7 @@ def verified(context: Context, _: int, rows: pa.Table) -> PartitionResult:
     """The pairs whose shingles have a Jaccard at or above the threshold, and that Jaccard; without
     `dedup.verify` every pair whose texts are there."""
     pairs = _Pairs(rows)
-    sets = [np.frombuffer(value, np.uint64) for value in pairs.values.to_pylist()]
+    sets = pairs.sets()
     similarity = np.zeros(len(pairs.a))
     near = (pairs.left >= 0) & (pairs.right >= 0)
     for index in np.flatnonzero(near):
@@ -303,13 +310,28 @@ def verified(context: Context, _: int, rows: pa.Table) -> PartitionResult:
 
 
 class _Pairs:
-    """The distinct pairs (a, b) of a partition, and the index in `values` of each one's ends (-1: not
+    """The distinct pairs (a, b) of a partition, and the index among the values of each one's ends (-1: not
     there)."""
 
     def __init__(self, rows: pa.Table) -> None:
         is_pair = ints(rows, "b") >= 0
-        pairs, values = rows.filter(pa.array(is_pair)), rows.filter(pa.array(~is_pair))
+        pairs = rows.select(["a", "b"]).filter(pa.array(is_pair))
         self.a, self.b = distinct_pairs(ints(pairs, "a"), ints(pairs, "b"))
-        nodes, first = np.unique(ints(values, "a"), return_index=True)
-        self.values = values["value"].combine_chunks().take(pa.array(first))
+        self._column, places = rows["value"], np.flatnonzero(~is_pair)
+        nodes, first = np.unique(ints(rows, "a")[places], return_index=True)
+        self._places = places[first]
         self.left, self.right = positions(nodes, self.a), positions(nodes, self.b)
+
+    def values(self) -> pa.Array:
+        """The values themselves, copied."""
+        return self._column.take(pa.array(self._places)).combine_chunks()
+
+    def sets(self) -> list[U64]:
+        """The values as sets of shingles, which lie in the rows that came: they may be most of the memory."""
+        found: list[U64] = []
+        for chunk in filter(len, self._column.chunks):
+            _, ends, data = chunk.buffers()
+            borders = np.frombuffer(ends, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1].tolist()
+            content = np.frombuffer(data or b"", np.uint8)
+            found += [content[begin:end].view(np.uint64) for begin, end in itertools.pairwise(borders)]
+        return [found[place] for place in self._places.tolist()]

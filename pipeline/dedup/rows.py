@@ -21,9 +21,10 @@ from stages.dedup.shingles import mix
 
 
 class PartitionResult(NamedTuple):
-    """What a partition came to: the rows to publish, and what it counted."""
+    """What a partition came to: the rows to publish, as a table or as tables one after another, and what it
+    counted."""
 
-    rows: pa.Table
+    rows: pa.Table | Iterator[pa.Table]
     counts: DedupCounts = DedupCounts()
 
 

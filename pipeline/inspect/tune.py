@@ -3,17 +3,20 @@
 The ledger (quality.ledger = "all") has what every rule measured, so a threshold of a rule can be judged again
 without a text. Nothing is guessed: a rejected document that now passes is open if a later step never saw it, or if a
 later rule set measured its text before an edit. Open documents are judged from their texts if the run kept these
-(`run.keep_text`). Duplicates are not looked at."""
+(`run.keep_text`). Duplicates are not looked at. Of repeats that were cut inside documents it counts those whose text
+stays in a document that is lost: a run finds them anew, and the next copy stays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lineage.index.output_index import check_finished
+from lineage.json_record import Json
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
+from lineage.store.column_names import INSIDE
 from lineage.store.queries.sql import QueryResult, questions, text_literal
 from pipeline.inspect.open_documents import MOST, survivors
 from pipeline.recipe.checks import check_steps_of
@@ -80,7 +83,8 @@ class TuneResult:
     """The answer for one recipe. `changed` are the keys that were judged, `not_looked_at` those that differ
     and were not; `judged_later_by` are the steps that open documents have not met. `from_texts` counts the documents
     that the ledger left open and that their kept texts decided; `open_alone` the open ones that no other recorded rule
-    rejects. `by_rule` counts the lost ones."""
+    rejects. `by_rule` counts the lost ones. `num_relying` documents that are not lost had `num_relying_chars`
+    characters cut (dedup.inside) that stay in lost ones."""
 
     recipe: str
     changed: tuple[str, ...]
@@ -93,6 +97,8 @@ class TuneResult:
     by_host: tuple[TuneCounts, ...]
     by_rule: tuple[tuple[str, int], ...]
     examples: tuple[Example, ...]
+    num_relying: int = 0
+    num_relying_chars: int = 0
 
     def as_json(self) -> dict[str, object]:
         """As `sluice tune --json` gives it."""
@@ -162,7 +168,9 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
     if key == "quality.rules":
         left = [name for name in old.quality.rules if name in new.quality.rules]
         cut = set(old.quality.rules) - set(new.quality.rules)
-        edits_too_little = bool(cut & _editing(old)) and bool(left or _judged_behind_quality(old))
+        # Rule sets that edit a text which they let pass.
+        editing = {found.name for found in every_rule(old.quality) if found.edit is not None}
+        edits_too_little = bool(cut & editing) and bool(left or _judged_behind_quality(old))
         return (
             None
             if list(new.quality.rules) == left and not edits_too_little
@@ -192,11 +200,6 @@ def _judged_keys(recipe: PipelineRecipe) -> set[str]:
     with_all_sets = replace(tables, quality=replace(tables.quality, rules=RULE_SETS))
     rules = (rule for spec in CATALOGUE.values() for rule in spec.rules(with_all_sets))
     return {key for rule in rules if not rule.is_bound for key in rule.keys}
-
-
-def _editing(recipe: PipelineRecipe) -> set[str]:
-    """The rule sets that edit a text which they let pass."""
-    return {found.name for found in every_rule(recipe.quality) if found.edit is not None}
 
 
 def _judged_behind_quality(recipe: PipelineRecipe) -> bool:
@@ -306,7 +309,7 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
       d.rule AS old_rule, d.value AS old_value, d.threshold AS old_threshold,
       j.by.rule AS new_rule, j.by.value AS new_value, j.by.threshold AS new_threshold,
       CASE
-        WHEN d.status <> 'rejected' THEN CASE WHEN j.now IS NULL THEN 'kept' ELSE 'lost' END
+        WHEN d.status <> 'rejected' OR d.stage = '{INSIDE}' THEN CASE WHEN j.now IS NULL THEN 'kept' ELSE 'lost' END
         WHEN j.doc_id IS NULL THEN 'rejected'
         WHEN {unedited} AND {beyond} THEN 'open'
         WHEN j.now IS NOT NULL THEN 'rejected'
@@ -402,6 +405,7 @@ def _tuned(
         f" QUALIFY row_number() OVER (PARTITION BY outcome ORDER BY doc_id) <= {num_examples}"
     ).objects()
     by_language = _counts(rows, "language")
+    num_relying, num_chars = _relying(ask, judged) if old.dedup.inside.is_on else (0, 0)
     return TuneResult(
         recipe=name,
         changed=changed,
@@ -423,15 +427,28 @@ def _tuned(
             for row in sorted(rows, key=lambda row: str(row["outcome"]))
             if row["what"] == "example" and isinstance(row["doc"], dict)
         ),
+        num_relying=num_relying,
+        num_relying_chars=num_chars,
     )
 
 
-def _counts(rows: Sequence[dict[str, Any]], what: str) -> tuple[TuneCounts, ...]:
+def _relying(ask: Callable[[str], QueryResult], judged: str) -> tuple[int, int]:
+    """Documents that are not lost with text cut that stays in lost ones, and its characters."""
+    ((documents, chars),) = ask(
+        f"WITH lost AS MATERIALIZED (SELECT DISTINCT doc_id FROM ({judged}) WHERE outcome = 'lost')"
+        " SELECT count(DISTINCT doc_id), coalesce(sum(count), 0) FROM edits"
+        f" WHERE stage = '{INSIDE}' AND twin IN (FROM lost) AND doc_id NOT IN (FROM lost)"
+    ).rows
+    return int(str(documents)), int(str(chars))
+
+
+def _counts(rows: Sequence[Mapping[str, Json]], what: str) -> tuple[TuneCounts, ...]:
     """The counts of a kind of group, those with most changes first."""
     by_name: dict[str | None, dict[str, int]] = {}
     for row in rows:
         if row["what"] == what:
-            by_name.setdefault(row["name"], {})[row["outcome"]] = row["num"]
+            name = None if row["name"] is None else str(row["name"])
+            by_name.setdefault(name, {})[str(row["outcome"])] = int(str(row["num"]))
     counts = [_counted(name, outcomes) for name, outcomes in by_name.items()]
     return tuple(sorted(counts, key=lambda c: (-(c.lost + c.gained + c.open), -c.before, c.name or "")))
 

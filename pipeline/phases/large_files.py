@@ -16,7 +16,9 @@ have read."""
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,6 +26,8 @@ from typing import Final, Protocol
 
 from lineage.storage.folder import Folder
 from pipeline.inputs.bundles import is_read_whole
+from pipeline.inputs.files import CONNECTIONS
+from pipeline.inputs.member_starts import MemberStarts, indexes_among, member_starts
 from pipeline.phases.phase import Phase, RunState, publish_result, published_results, run_phase
 from pipeline.phases.read import (
     ReadJob,
@@ -40,9 +44,11 @@ from pipeline.recipe.tables import PipelineRecipe
 from pipeline.results.faults import MOST_KINDS
 from pipeline.results.unit_results import ReadResult, SpanResult
 from pipeline.units.files import UnitWriter
+from stages.reading.file_names import is_marker
 from stages.reading.give_up import may_give_up
 from stages.reading.jsonl import LinesOfSpan, lines_of_span, spans_of_lines
-from stages.reading.options import MAX_DISTINCT, Border, InputCounts, Span, UnreadableError
+from stages.reading.member_starts import FalseIndexError
+from stages.reading.options import MAX_DISTINCT, Border, FileSpan, InputCounts, UnreadableError
 from stages.reading.reader import detect_format, most_unfolded, named_format, why_one_reader
 
 _MOST_SPANS: Final = 4096
@@ -87,12 +93,16 @@ def read_units(
     if not large:
         return run_phase(run, read_phase(run, job, units, watch))
     finished = published_results(run.out, large, ReadResult)
-    split = _spans_of_lines(run, job, [unit for unit in large if unit.marker not in finished])
+    nominal, indexes = _nominal_spans(run, [unit for unit in large if unit.marker not in finished])
+    split = _spans_of_lines(run, job, nominal, indexes)
     asked = [span for unit in units for span in split.get(unit, (unit,))]
     found = _read(run, job, asked, watch)
     while again := [span for spans in split.values() if (span := _chain(spans, _ends(found))[1])]:
         found |= _read(run, job, again)
     chains = {unit: _chain(spans, _ends(found))[0] for unit, spans in split.items()}
+    for unit, index in indexes.items():
+        if unit in chains:
+            _check_index(run, index, nominal[unit], [found[span.marker].span for span in chains[unit]])
     whole = [unit for unit, chain in chains.items() if not _is_exact(job, unit, _results(chain, found))]
     for unit in whole:
         _say_one_reader(run, unit, "its parts come near a bound that holds for the whole file")
@@ -111,9 +121,8 @@ def _is_large(recipe: PipelineRecipe, unit: Unit) -> bool:
     """Whether a unit's file is read in spans, if its format allows it. Behind its limit_documents nothing of a
     file is read, and how far that is only one reader tells."""
     source, first = recipe.source[unit.source_index], unit.inputs[0]
-    is_single = (
-        len(unit.inputs) == 1 and not is_read_whole(first.name, source.format) and first.records is None
-    )
+    is_split = not (is_read_whole(first.name, source.format) or is_marker(first.name))
+    is_single = len(unit.inputs) == 1 and is_split and first.records is None
     return 0 < recipe.run.unit_bytes < unit.size and is_single and source.limit_documents is None
 
 
@@ -135,10 +144,12 @@ def _results(units: Sequence[Unit], found: Mapping[str, ReadResult]) -> list[Rea
     return [found[unit.marker] for unit in units]
 
 
-def _spans_of_lines(run: RunState, job: ReadJob, units: Sequence[Unit]) -> dict[Unit, tuple[Unit, ...]]:
+def _spans_of_lines(
+    run: RunState, job: ReadJob, nominal: Mapping[Unit, tuple[Unit, ...]], indexes: dict[Unit, str]
+) -> dict[Unit, tuple[Unit, ...]]:
     """The spans in which files are read, those of rows with their numbers; without the files of rows that only one
-    reader can read."""
-    split = {unit: _nominal_spans(unit, run.recipe.run.unit_bytes) for unit in units}
+    reader can read. What is wrong with the `indexes` of files of rows is told, and they leave."""
+    split = dict(nominal)
     left = {unit: spans for unit, spans in split.items() if _may_be_rows(job, unit)}
     found: dict[str, LinesOfSpan] = {}
     asked = [span for spans in left.values() for span in spans]
@@ -150,6 +161,8 @@ def _spans_of_lines(run: RunState, job: ReadJob, units: Sequence[Unit]) -> dict[
     for unit, spans in left.items():
         chain, _ = _chain(spans, found)
         counted = [found[span.marker] for span in chain]
+        if (index := indexes.pop(unit, None)) is not None:
+            _check_index(run, index, spans, counted)
         if counted[-1].ended is None:
             del split[unit]
             _say_one_reader(run, unit, counted[-1].why_not_ended)
@@ -189,10 +202,63 @@ def _count_lines(job: ReadJob, lines: LinesOf) -> LinesOfSpan:
     return publish_result(Folder(job.out), lines.marker, counted)
 
 
-def _nominal_spans(unit: Unit, unit_bytes: int) -> tuple[Unit, ...]:
+def _nominal_spans(
+    run: RunState, units: Sequence[Unit]
+) -> tuple[dict[Unit, tuple[Unit, ...]], dict[Unit, str]]:
+    """The spans of each file, which begin where an index says that a member does, if there is one; and what messages
+    call the index of each file that has one."""
+    borders = {unit: _borders(unit, run.recipe.run.unit_bytes) for unit in units}
+    indexes = indexes_among(each for unit in run.plan.units for each in unit.inputs)
+    known = {unit: starts for unit in units if (starts := member_starts(unit.inputs[0], indexes))}
+    used: dict[Unit, str] = {}
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        moving = {unit: pool.submit(_moved, borders[unit], starts) for unit, starts in known.items()}
+    for unit, moved in moving.items():
+        try:
+            borders[unit], is_indexed = moved.result()
+        except (FalseIndexError, OSError) as error:
+            run.reporter.say(
+                f"{known[unit].index} is not used for {unit.inputs[0].url}: {error}; its members are searched for"
+            )
+        else:
+            used |= {unit: known[unit].index} if is_indexed else {}
+    spans = {
+        unit: tuple(replace(unit, span=FileSpan(begin=begin, end=end)) for begin, end in pairwise(found))
+        for unit, found in borders.items()
+    }
+    return spans, used
+
+
+def _borders(unit: Unit, unit_bytes: int) -> list[int]:
     num = min(-(-unit.size // unit_bytes), _MOST_SPANS)
-    borders = [unit.size * number // num for number in range(num + 1)]
-    return tuple(replace(unit, span=Span(begin=begin, end=end)) for begin, end in pairwise(borders))
+    return [unit.size * number // num for number in range(num + 1)]
+
+
+def _moved(borders: Sequence[int], starts: MemberStarts) -> tuple[list[int], bool]:
+    """The borders, each moved to the first start behind it, without those that have none before the next border; and
+    whether there was any start."""
+    least: dict[int, int] = {}
+    is_indexed = False
+    for start in starts.read():
+        is_indexed = True
+        number = bisect_right(borders, start) - 1
+        least[number] = min(start, least.get(number, start))
+    if not is_indexed:
+        return list(borders), False
+    inner = range(1, len(borders) - 1)
+    return [0, *(least[number] for number in inner if number in least), borders[-1]], True
+
+
+def _check_index(run: RunState, index: str, spans: Sequence[Unit], chain: Sequence[_OfSpan | None]) -> None:
+    """Say where a file does not begin a member although its index does."""
+    began = {found.began.position for found in chain if found is not None and found.began is not None}
+    begins = [unit.span.begin for unit in spans[1:] if unit.span is not None]
+    wrong = [begin for begin in begins if begin not in began]
+    if wrong:
+        run.reporter.say(
+            f"{index} names byte {wrong[0]:,} of {spans[0].inputs[0].url}, where nothing begins: it is not of this"
+            " file; the file was read without it"
+        )
 
 
 def _chain(spans: Sequence[Unit], found: Mapping[str, _OfSpan]) -> tuple[list[Unit], Unit | None]:

@@ -27,7 +27,7 @@ from lineage.store.write import (
     add_rows,
     num_buckets,
     placement_buckets,
-    table_buckets,
+    table_pieces,
     write_bucket,
     write_tables,
 )
@@ -102,7 +102,7 @@ def write_lineage(
             progress.step(1, counted(num_rows, "document"))
         state.took("write lineage", started, counted(num_rows, "document"))
         return
-    files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
+    files = {name: write_bucket(state.out, name, 0, (rows,)) for name, rows in small.items()}
     files |= _in_tasks(state, about, joined, buckets)
     state.held.check()
     commit_tables(state.out, files, added=added, has_cuts=has_cuts)
@@ -114,15 +114,15 @@ def _in_process(
     buckets: Sequence[tuple[Shard, ...]],
     small: Mapping[str, pa.Table],
 ) -> dict[str, list[TableFile]]:
-    with Shuffle(table_buckets(about)) as shuffle:
+    with Shuffle(table_pieces(about)) as shuffle:
         for unit in state.plan.units:
             _add_unit(shuffle, state.out, unit.folder)
         for name, rows in small.items():
             add_rows(shuffle, name, rows)
-        for number, bucket in enumerate(buckets):
-            for shard in bucket:
-                add_rows(shuffle, "placements", _placements(state.out, shard), number)
-        return write_tables(state.out, shuffle)
+        files = write_tables(state.out, shuffle)
+    for number, bucket in enumerate(buckets):
+        files["placements"] += _write_placements(state.out, number, bucket)
+    return files
 
 
 def _in_tasks(
@@ -194,12 +194,12 @@ def write_one(job: RecordJob, item: BucketToWrite) -> BucketResult:
     """Write one bucket of a table; its files."""
     out = Folder(job.out)
     if item.shards:
-        rows = pa.concat_tables([_placements(out, shard) for shard in item.shards])
+        files = _write_placements(out, item.bucket, item.shards)
     else:
         rows = gather(
             out.folder(_SHUFFLE), item.table, job.shares[item.table], item.bucket, SCHEMAS[item.table]
         )
-    files = write_bucket(out, item.table, item.bucket, rows)
+        files = write_bucket(out, item.table, item.bucket, (rows,))
     return publish_result(out, item.marker, BucketResult(files=tuple(files)))
 
 
@@ -221,6 +221,11 @@ def _shares(units: Sequence[Unit], joined: Sequence[JoinResult]) -> Iterator[Uni
         rows += result.num_rows
     if folders:
         yield UnitsToShuffle(number=number, folders=tuple(folders))
+
+
+def _write_placements(out: Folder, bucket: int, shards: Sequence[Shard]) -> list[TableFile]:
+    """Write a bucket of `placements`, a shard at a time: they come in the order of the table."""
+    return write_bucket(out, "placements", bucket, (_placements(out, shard) for shard in shards))
 
 
 def _placements(out: Folder, shard: Shard) -> pa.Table:

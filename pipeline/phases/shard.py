@@ -22,11 +22,10 @@ from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
 from pipeline.phases.groups import Group
 from pipeline.phases.phase import Phase, publish_result
-from pipeline.plan import RunPlan
-from pipeline.results.rows import publish_table, read_rows
+from pipeline.plan import RunPlan, Unit
+from pipeline.results.rows import read_rows
 from pipeline.results.unit_results import CutResult
 from stages.tokens.shards import (
-    RUN,
     RangeReader,
     RunSlice,
     cut_group,
@@ -107,34 +106,37 @@ def number_shards(groups: Sequence[Group], counts: Sequence[int]) -> list[ShardO
     return shards
 
 
-def _runs(out: Folder, group: Group) -> list[pa.Table]:
-    return [read_rows(out, f"{group.part.under(unit.folder)}/run.parquet") for unit in group.units]
+def _run_file(group: Group, unit: Unit) -> str:
+    return f"{group.part.under(unit.folder)}/run.parquet"
 
 
 def cut_group_task(job: ShardJob, group: Group) -> CutResult:
-    """Cut a group and publish its cuts and placements."""
+    """Cut a group and publish its cuts and placements. Memory: some 100 bytes a document."""
     out = Folder(job.out)
-    runs = _runs(out, group)
-    cuts = cut_group([run.select(RUN.names) for run in runs], job.shard_tokens)
+    # Only what the cuts follow from is held of all units together: a group may have twenty million documents.
+    runs = [read_rows(out, _run_file(group, unit), ["key", "num_tokens"]) for unit in group.units]
+    cuts = cut_group(runs, job.shard_tokens)
     placed = place_group(runs, cuts)
-    pieces = [
-        pa.table(
-            {
+    with (
+        out.writing(f"{group.folder}/placements.parquet") as file,
+        pq.ParquetWriter(
+            file, GROUP_PLACEMENTS, compression="zstd", compression_level=3, write_page_checksum=True
+        ) as writer,
+    ):
+        for unit, where in zip(group.units, placed, strict=True):
+            run = read_rows(out, _run_file(group, unit), ["part_row", "num_tokens", "tokens_hash"])
+            columns = {
                 "file_index": pa.array(np.full(run.num_rows, unit.file_index, dtype=np.int32)),
                 "part_row": run["part_row"],
                 "shard": where["shard"],
                 "start": where["start"],
                 "num_tokens": run["num_tokens"],
                 "tokens_hash": run["tokens_hash"],
-            },
-            schema=GROUP_PLACEMENTS,
-        ).sort_by("part_row")
-        for unit, run, where in zip(group.units, runs, placed, strict=True)
-    ]
+            }
+            writer.write_table(pa.table(columns, schema=GROUP_PLACEMENTS).sort_by("part_row"))
     buffer = io.BytesIO()
     np.save(buffer, cuts, allow_pickle=False)
     out.write(f"{group.folder}/cuts.npy", buffer.getvalue())
-    publish_table(out, f"{group.folder}/placements.parquet", pa.concat_tables(pieces))
     return publish_result(out, group.marker, CutResult(num_shards=len(cuts) - 1))
 
 
@@ -160,12 +162,14 @@ def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
     # A shard takes a slice of every unit's run, all open at once: together they may hold no more than this.
     read_ahead = max(64 << 10, _READ_AHEAD_BYTES // max(1, len(item.group.units)))
     slices = []
-    for unit, run, first, last in zip(item.group.units, _runs(out, item.group), firsts, lasts, strict=True):
+    for unit, first, last in zip(item.group.units, firsts.tolist(), lasts.tolist(), strict=True):
         if first == last:
             continue
-        start, size = slice_bytes(run, int(first), int(last))
+        run = read_rows(out, _run_file(item.group, unit))
+        start, size = slice_bytes(run, first, last)
         tokens = RangeReader(out, f"{item.group.part.under(unit.folder)}/tokens.bin", start, size, read_ahead)
-        slices.append(RunSlice(rows=run.slice(int(first), int(last - first)), tokens=tokens))
+        # A copy: a slice would hold the rows of the whole run, and so each task those of the whole group.
+        slices.append(RunSlice(rows=run.take(pa.array(np.arange(first, last))), tokens=tokens))
     shard = publish_shard(out, item.group.shard_source, item.shard, slices)
     times = item.group.part.repeats
     return publish_result(out, item.marker, shard if times is None else replace(shard, repeats=times))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from lineage.store.column_names import INSIDE
 from lineage.store.queries.sql import text_literal
 from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.report.data import HistogramBar, RuleValues, ThresholdOption
@@ -76,8 +77,8 @@ def values_of_rules(
     explored_ids = "true" if share == 1.0 else f"doc_id < '{int(share * 2**64):016x}'"
     found = _found_sql(explored_ids)
     num_surviving = ask(
-        "SELECT count(*) FROM documents WHERE status <> 'rejected' AND stage IS DISTINCT FROM 'identity'"
-        f" AND purged IS NULL AND {explored_ids}"
+        f"SELECT count(*) FROM documents WHERE (status <> 'rejected' OR stage = '{INSIDE}')"
+        f" AND stage IS DISTINCT FROM 'identity' AND purged IS NULL AND {explored_ids}"
     )[0][0]
     sides = {rule.name: SIDES[rule.side] for rule in rules_of(tables_of(recipe)).values() if rule.has_values}
     rules = _measured(ask, found, sides)

@@ -29,6 +29,9 @@ _MARKER: Final = re.compile(
 )
 
 
+_INDEX: Final = re.compile(r".*\.cdxj?(?:\.gz)?", re.IGNORECASE | re.DOTALL)
+
+
 def unpacked_name(name: str) -> str:
     """The name in lower case without the endings of compression."""
     name = name.lower()
@@ -50,5 +53,11 @@ def may_hold_rows(name: str) -> bool:
 
 
 def is_marker(name: str) -> bool:
-    """Whether a writer of tables leaves a file of this relative name beside its parts."""
-    return _MARKER.fullmatch(name) is not None
+    """Whether a writer of tables leaves a file of this relative name beside its parts, or a crawler one beside its WARC
+    files."""
+    return _MARKER.fullmatch(name) is not None or is_index(name)
+
+
+def is_index(name: str) -> bool:
+    """Whether a file of this name is an index of WARC files (CDX or CDXJ)."""
+    return _INDEX.fullmatch(name) is not None

@@ -133,7 +133,7 @@ def _explain_recorded(options: argparse.Namespace) -> int:
         warc=options.warc,
     )
     if options.json:
-        print_json(as_json(explanation) | {"recorded": recorded_json(explanation, history.row)})
+        print_json(as_json(explanation) | {"recorded": recorded_json(explanation, history)})
     else:
         screen = console()
         render(explanation, screen)

@@ -120,6 +120,11 @@ def _print_answer(answer: TuneResult) -> None:
         print(
             f"  judged from their texts: {counted(answer.from_texts, 'document')} that the ledger left open"
         )
+    if answer.num_relying:
+        print(
+            f"  {counted(answer.num_relying, 'document')} of the others had text cut that stays in lost ones"
+            f" (dedup.inside, {counted(answer.num_relying_chars, 'character')}): in a run the next copy stays"
+        )
     for rule, number in answer.by_rule[:_SHOWN]:
         print(f"  {number:,} lost by {visible(rule)}")
     for head, groups in (("language", answer.by_language), ("host", answer.by_host)):

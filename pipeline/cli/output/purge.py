@@ -385,6 +385,16 @@ def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
             )
 
 
+def _run_without(out: str) -> str:
+    """The call that makes an output without what was purged from this one, on a line of its own; or what to do."""
+    from pipeline.inspect.open_documents import keeps_texts
+
+    if not keeps_texts(Folder(out)):
+        return "run its recipe from its inputs, with OUT in purges.honour"
+    recipe = Folder(out).at("recipe.toml")
+    return f"\n  {visible(shlex.join(['sluice', 'run', recipe, '--from', out, '--set', 'run.output=NEW']))}"
+
+
 def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
     """What no host or domain names, so that nobody takes the plan for all there is."""
     if plan.num_relying is None:
@@ -395,7 +405,8 @@ def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
     if plan.num_relying:
         print(
             f"{counted(plan.num_relying, 'document')} of OUT had text cut that stays in these (dedup.inside): it"
-            " goes with them, and does not come back where it was cut"
+            " goes with them, and does not come back in OUT. A run without them finds the cuts anew, and the next copy"
+            f" stays: {_run_without(options.out)}"
         )
     if plan.num_staying:
         print(

@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from lineage.secrets import without_secrets
+from lineage.store.column_names import INSIDE
 from lineage.store.rows import DocumentRow
-from lineage.trace.document_history import DocumentHistory
-from pipeline.terminal import short_number, visible, visible_lines
+from lineage.trace.document_history import DocumentHistory, StageDecision
+from pipeline.terminal import counted, short_number, visible, visible_lines
 from stages.chain import Chain, attempt
 from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
@@ -36,6 +37,7 @@ from stages.steps.url import listed_at
 Verdict = Literal["kept", "changed", "rejected"]
 _PREVIEW_CHARS: Final = 1_200
 _MOST_CHANGED_LINES: Final = 40
+_MOST_CUTS: Final = 20
 _COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
 
 
@@ -134,6 +136,23 @@ class FindingJson(TypedDict):
     matched: NotRequired[str]
 
 
+class StepJson(TypedDict):
+    """A step; the last six stand there where there is something to say."""
+
+    stage: str
+    verdict: str
+    num_chars_in: int
+    num_chars_out: int
+    findings: list[FindingJson]
+    edits: list[dict[str, str | int]]
+    raised: NotRequired[dict[str, object]]
+    table: NotRequired[str | None]
+    listed_at: NotRequired[list[dict[str, str | int]]]
+    judged_language: NotRequired[str | None]
+    judged_text: NotRequired[str]
+    text: NotRequired[str]
+
+
 def as_json(explanation: Explanation) -> dict[str, object]:
     """The explanation as plain values: `verdict` (the deciding finding or null), `steps` in order with their
     findings, edits and, where a step changed it, the text that it left, and the final `text`."""
@@ -155,8 +174,8 @@ def as_json(explanation: Explanation) -> dict[str, object]:
     }
 
 
-def _step_json(step: StepExplanation) -> dict[str, object]:
-    plain: dict[str, object] = {
+def _step_json(step: StepExplanation) -> StepJson:
+    plain: StepJson = {
         "stage": step.stage,
         "verdict": step.verdict,
         "num_chars_in": len(step.text_before),
@@ -164,19 +183,19 @@ def _step_json(step: StepExplanation) -> dict[str, object]:
         "findings": [_finding_json(finding) for finding in step.findings],
         "edits": [{"kind": edit.kind, "count": edit.count} for edit in step.edits],
     }
-    plain |= {"raised": asdict(step.fault)} if step.fault else {}
+    if step.fault:
+        plain["raised"] = asdict(step.fault)
     if step.stage == QUALITY:
-        plain |= {"table": step.table}
+        plain["table"] = step.table
     if step.listed_at:
-        plain |= {
-            "listed_at": [
-                {"rule": rule, "file": without_secrets(file), "line": line}
-                for rule, file, line in step.listed_at
-            ]
-        }
+        plain["listed_at"] = [
+            {"rule": rule, "file": without_secrets(file), "line": line} for rule, file, line in step.listed_at
+        ]
     if step.judged_text:
-        plain |= {"judged_language": step.judged_language, "judged_text": step.judged_text}
-    return plain | ({"text": step.text_after} if step.text_after != step.text_before else {})
+        plain["judged_language"], plain["judged_text"] = step.judged_language, step.judged_text
+    if step.text_after != step.text_before:
+        plain["text"] = step.text_after
+    return plain
 
 
 def _finding_json(finding: Finding) -> FindingJson:
@@ -256,6 +275,14 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
         console.print(
             Text(visible(f"  shard {row.shard_source}/{row.shard:05d}, tokens {row.start:,} to {end:,}"))
         )
+    cuts = _cuts(history)
+    for cut in cuts[:_MOST_CUTS]:
+        where = "" if cut.matched is None else f", which {_stay(cut)}"
+        console.print(
+            Text(visible(f"  cut ({cut.rule}): {counted(int(cut.value or 0), 'character')}{where}"))
+        )
+    if len(cuts) > _MOST_CUTS:
+        console.print(Text(f"  … and {counted(len(cuts) - _MOST_CUTS, 'more cut')}", style="dim"))
     if not agrees(explanation, row):
         console.print(
             Text(
@@ -272,6 +299,15 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
     )
 
 
+def _cuts(history: DocumentHistory) -> list[StageDecision]:
+    return [each for each in history.decisions if each.stage == INSIDE and each.verdict == "edit"]
+
+
+def _stay(cut: StageDecision) -> str:
+    twin, _, start = (cut.matched or "").partition(":")
+    return f"stay in {twin} from its character {int(start):,} on"
+
+
 def agrees(explanation: Explanation, row: DocumentRow) -> bool:
     """Whether the steps decide about a document as the run did."""
     deciding = explanation.deciding
@@ -280,9 +316,12 @@ def agrees(explanation: Explanation, row: DocumentRow) -> bool:
     return deciding is not None and (deciding.stage, deciding.rule) == (row.stage, row.rule)
 
 
-def recorded_json(explanation: Explanation, row: DocumentRow) -> dict[str, object]:
+def recorded_json(explanation: Explanation, history: DocumentHistory) -> dict[str, object]:
     """What the output's lineage has of the document: `status`, the deciding `stage` and `rule` with its
-    measure, what it repeats; `agrees`: whether the steps decide so today."""
+    measure, what it repeats; `agrees`: whether the steps decide so today. `cuts`, where repeats were cut out of it:
+    kind, characters, and the document and character where the text stays."""
+    row = history.row
+    cuts = [{"kind": cut.rule, "count": cut.value, "stays_in": cut.matched} for cut in _cuts(history)]
     return {
         "status": row.status,
         "stage": row.stage,
@@ -292,6 +331,7 @@ def recorded_json(explanation: Explanation, row: DocumentRow) -> dict[str, objec
         "duplicate_of": None if row.duplicate_of is None else row.duplicate_of.hex(),
         "similarity": _finite(row.similarity),
         "agrees": agrees(explanation, row),
+        **({"cuts": cuts} if cuts else {}),
     }
 
 

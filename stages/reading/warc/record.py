@@ -35,7 +35,7 @@ DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class WarcRecord:
     """A record's type, MIME type of its payload (None: not given) and HTTP status, and the document if it is
     one."""
 
@@ -62,7 +62,7 @@ class _Payload:
         return self.http.encoding if self.http else None
 
 
-def read_record(content: Content, options: ReadOptions, end: int | None = None) -> Record:
+def read_record(content: Content, options: ReadOptions, end: int | None = None) -> WarcRecord:
     """The record that begins here; the content is left behind its block. MalformedError if it is not whole,
     LengthError if only its length is wrong.
 
@@ -83,7 +83,7 @@ def read_record(content: Content, options: ReadOptions, end: int | None = None) 
             document = _read_document(content, payload, options, is_html=is_page or "html" in (mime or ""))
     if document is None:
         _expect(content.skip(payload.num_bytes), payload.num_bytes)
-    return Record(kind=head.kind, mime=mime, status=status, document=document)
+    return WarcRecord(kind=head.kind, mime=mime, status=status, document=document)
 
 
 def _shows_html(content: Content, payload: _Payload) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import random
@@ -24,6 +25,7 @@ from lineage.ids import content_hash, sort_key, sort_keys
 from lineage.storage.folder import Folder, StorageError
 from lineage.store import delta as store
 from lineage.store import write
+from lineage.store.checked import GROUP_ROWS
 from lineage.store.delta import (
     StoreError,
     append,
@@ -41,8 +43,10 @@ from lineage.store.write import (
     add_documents,
     index_rows,
     num_buckets,
+    num_ranges,
     placement_buckets,
-    table_buckets,
+    publish_rows,
+    table_pieces,
     write_bucket,
     write_tables,
 )
@@ -86,7 +90,7 @@ def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilli
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(write, "ROWS_PER_BUCKET", 16)
-            with Shuffle(table_buckets({"documents": NUM}), buffer_bytes=buffer_bytes) as shuffle:
+            with Shuffle(table_pieces({"documents": NUM}), buffer_bytes=buffer_bytes) as shuffle:
                 for start in range(0, NUM, size):
                     add_documents(shuffle, documents_table(numbers[start : start + size]))
                 written.append(write_tables(out, shuffle))
@@ -109,8 +113,8 @@ def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_o
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write, "ROWS_PER_BUCKET", 16)
         about = {"documents": NUM, "hash_index": 4 * NUM}
-        buckets = table_buckets(about)
-        with Shuffle(buckets) as shuffle:
+        buckets = {name: num_buckets(about.get(name, 0)) for name in WRITTEN_ONCE}
+        with Shuffle(table_pieces(about)) as shuffle:
             add_documents(shuffle, documents_table())
             expected = {name: files for name, files in write_tables(one, shuffle).items() if files}
         shares: dict[str, list[str]] = {}
@@ -128,7 +132,7 @@ def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_o
                 file
                 for bucket in range(buckets[name])
                 for file in write_bucket(
-                    many, name, bucket, gather(scratch, name, keys, bucket, SCHEMAS[name])
+                    many, name, bucket, [gather(scratch, name, keys, bucket, SCHEMAS[name])]
                 )
             ]
             for name, keys in shares.items()
@@ -142,13 +146,13 @@ def test_the_width_of_offsets_in_memory_changes_no_byte(tmp_path: Path, name: st
     schema = SCHEMAS[name]
     rows = write.conform(documents_table(), schema)
     kept = pa.table({field.name: column_of(field, rows) for field in schema}, schema=schema)
-    (file,) = write_bucket(Folder(str(tmp_path)), name, 0, kept)
+    (file,) = write_bucket(Folder(str(tmp_path)), name, 0, [kept])
     keys = [
         *TABLES[name].sorted_by,
         *(column for column in schema.names if column not in TABLES[name].sorted_by),
     ]
     narrow = kept.sort_by([(key, "ascending") for key in keys]).combine_chunks()
-    assert file.path == f"00000-{content_hash(write.encode(narrow)).hex()}.parquet"
+    assert file == publish_rows(Folder(str(tmp_path)), name, "00000", narrow)
 
 
 def column_of(field: pa.Field, rows: pa.Table) -> pa.ChunkedArray:
@@ -173,7 +177,7 @@ def test_a_host_whose_urls_are_more_than_two_gigabytes_is_written(tmp_path: Path
         pa.string(), num, [*buffers, pa.py_buffer(bytes(num * size))], null_count=num
     )
     columns = {"k": np.zeros(33 * num, np.int64), "url": pa.chunked_array([urls] * 33)}
-    files = write_bucket(Folder(str(tmp_path)), "url_index", 0, pa.table(columns))
+    files = write_bucket(Folder(str(tmp_path)), "url_index", 0, [pa.table(columns)])
     assert [file.num_rows for file in files] == [33 * num]
 
 
@@ -218,8 +222,43 @@ def test_a_key_that_overfills_its_bucket_gets_several_files(
     monkeypatch.setattr(write, "ROWS_PER_BUCKET", 5)
     out = Folder(str(tmp_path))
     rows = table_of("hash_index", [{"k": 7, "doc_k": number} for number in range(23)])
-    files = write_bucket(out, "hash_index", 0, rows)
+    files = write_bucket(out, "hash_index", 0, [rows])
     assert [file.num_rows for file in files] == [10, 10, 3]
+
+
+@pytest.mark.parametrize("ends", [(1, 2), (16_384, 20_000), (5, 16_383, 16_385, 49_000)])
+def test_the_pieces_that_a_bucket_comes_in_change_no_byte(tmp_path: Path, ends: tuple[int, ...]) -> None:
+    """Row groups begin and end inside of pieces, and where one ends."""
+    whole, pieced = (Folder(str(tmp_path / name)) for name in ("whole", "pieced"))
+    num = 3 * GROUP_ROWS + 7
+    rows = [{"k": number // 3, "host": f"h{number % 11}", "url": f"u{number}"} for number in range(num)]
+    table = table_of("url_index", rows)
+    borders = [0, *(end // 3 * 3 for end in ends), num]
+    pieces = [table.slice(begin, end - begin) for begin, end in itertools.pairwise(borders)]
+    backwards = [piece.take(np.arange(len(piece))[::-1]) for piece in pieces]
+    files = write_bucket(pieced, "url_index", 0, backwards)
+    assert files == write_bucket(whole, "url_index", 0, [table])
+    assert data_files(pieced) == data_files(whole)
+
+
+def test_one_process_sorts_a_full_bucket_in_pieces_and_a_small_one_whole() -> None:
+    pieces = table_pieces(
+        {"documents": 1 << 20, "hash_index": 1 << 22, "edits": 1 << 16, "findings": 100_000}
+    )
+    assert [pieces[name] for name in ("documents", "hash_index", "edits", "findings", "steps")] == [
+        16,
+        64,
+        1,
+        2,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranges"), [(0, 1), (1 << 16, 1), (100_000, 2), (1 << 20, 16), (1 << 26, 1024), (1 << 31, 2048)]
+)
+def test_one_process_looks_at_rows_in_ranges_of_bounded_number(rows: int, ranges: int) -> None:
+    assert num_ranges(rows) == ranges
 
 
 def test_a_bucket_of_placements_holds_whole_shards(monkeypatch: pytest.MonkeyPatch) -> None:

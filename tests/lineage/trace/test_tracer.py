@@ -20,7 +20,7 @@ from lineage.store.delta import StoreError, commit_tables
 from lineage.store.lookup import Lookup
 from lineage.store.rows import SegmentRow
 from lineage.store.shuffle import Shuffle, bucket_of
-from lineage.store.write import add_documents, table_buckets, write_tables
+from lineage.store.write import add_documents, table_pieces, write_tables
 from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from, fold
 from lineage.trace.tracer import Functions, MoreRuns, Tracer, UnknownError
@@ -515,7 +515,7 @@ def test_the_terminal_shows_the_story_without_obeying_what_the_web_wrote(out: Fo
 def test_documents_of_every_bucket_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "ROWS_PER_BUCKET", 4)
     out = Folder(str(tmp_path))
-    with Shuffle(table_buckets({"documents": NUM, "hash_index": 4 * NUM}), buffer_bytes=2000) as shuffle:
+    with Shuffle(table_pieces({"documents": NUM, "hash_index": 4 * NUM}), buffer_bytes=2000) as shuffle:
         for start in range(0, NUM, 5):
             add_documents(shuffle, documents_table(range(start, start + 5)))
         commit_tables(out, write_tables(out, shuffle))

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -97,13 +97,28 @@ def test_splitting_loses_and_doubles_nothing(numbers: list[int]) -> None:
     table = pa.table(
         {PARTITION: pa.array(numbers, pa.int64()), "row": pa.array(range(len(numbers)), pa.int64())}
     )
-    parts = split(table)
+    parts = list(split(table))
     assert all(part.column_names == ["row"] for _, part in parts), (
         "every row of a part would have the same number"
     )
     assert [number for number, _ in parts] == sorted(set(numbers))
     rows = sorted((row, number) for number, part in parts for row in part["row"].to_pylist())
     assert rows == list(enumerate(numbers))
+
+
+def test_a_large_table_is_split_some_rows_at_a_time_and_keeps_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipeline.dedup.exchange._SPLIT_BYTES", 64)
+    table = pa.table(
+        {PARTITION: pa.array([1, 0, 1] * 20, pa.int64()), "row": pa.array(range(60), pa.int64())}
+    )
+    parts = list(split(table))
+    assert max(part.num_rows for _, part in parts) < 10
+    rows: dict[int, list[int]] = defaultdict(list)
+    for number, part in parts:
+        rows[number] += part["row"].to_pylist()
+    assert rows == {0: list(range(1, 60, 3)), 1: [row for row in range(60) if row % 3 != 1]}
 
 
 @given(st.lists(st.integers(), max_size=40), st.integers(1, 12))

@@ -68,7 +68,9 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
 
 
 def test_signatures_are_fetched(context: Context) -> None:
-    found = near.signatures_of(context, 0, pa.table({"node": FAR, "meeting": [0, 0, 0]})).rows
+    found = pa.concat_tables(
+        near.signatures_of(context, 0, pa.table({"node": FAR, "meeting": [0, 0, 0]})).rows
+    )
     assert found["node"].to_pylist() == FAR
     firsts = [int.from_bytes(value[:4], "little") for value in found["value"].to_pylist()]
     assert firsts == [node % ROWS_OF_CHUNK for node in FAR]

@@ -6,12 +6,16 @@ import gzip
 import json
 import random
 import signal
+import struct
 import subprocess
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+import zstandard
 
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
@@ -161,6 +165,196 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(read, "read_unit", seen)
     return folders
+
+
+PAGES = [member(record(http(web_page(n)), str(n))) for n in range(40)]
+STARTS = [0, *accumulate(map(len, PAGES))][:-1]
+FRAMES = [zstandard.compress(record(http(web_page(n)), str(n))) for n in range(40)]
+ROWS = [zstandard.compress(piece) for piece in cut(lines(), 3) if piece]
+ROWS_11 = "N b a m s k r M S V g"
+
+
+def cdx(starts: Sequence[int], name: str = "a.warc.gz", columns: str = ROWS_11, head: bool = True) -> bytes:
+    """Lines in the order of their keys, as a CDX file has them."""
+    known = {"V": "{}", "g": f"crawl/{name}", "S": "99"}
+    row = " ".join(known.get(column, "-") for column in columns.split())
+    rows = sorted(row.format(start)[::-1] for start in starts)
+    return "\n".join([f" CDX {columns}"] * head + [row[::-1] for row in rows]).encode() + b"\n"
+
+
+def cdxj(starts: Sequence[int], name: str = "a.warc.gz") -> bytes:
+    fields = [{"url": "https://example.org/{}", "offset": str(start), "filename": name} for start in starts]
+    found = [f"org,example)/ 2024010100{n:04} {json.dumps(row)}\n" for n, row in enumerate(fields)]
+    return "".join(["!OpenWayback-CDXJ 1.0\n", *found]).encode()
+
+
+def with_table(
+    frames: Sequence[bytes], *, has_checksums: bool = False, of: Sequence[bytes] | None = None
+) -> bytes:
+    """Frames with the seek table of these or of other ones."""
+    entries = b""
+    for frame in frames if of is None else of:
+        content = len(zstandard.decompress(frame))
+        entries += struct.pack("<II", len(frame), content) + (b"\0\0\0\0" if has_checksums else b"")
+    number = len(frames if of is None else of)
+    table = entries + struct.pack("<IBI", number, has_checksums << 7, 0x8F92EAB1)
+    return b"".join(frames) + struct.pack("<II", 0x184D2A5E, len(table)) + table
+
+
+def spans_of(folders: Sequence[str]) -> list[tuple[int, ...]]:
+    """The bytes of the spans that were read, and where one was read from if not from its begin."""
+    names = (folder.rpartition("/")[2].partition(".")[2] for folder in folders)
+    return [tuple(int(word) for word in name.split(".")[0].split("-")) for name in names if name]
+
+
+INDEXED: dict[str, tuple[dict[str, bytes], list[int]]] = {
+    "CDX": ({"a.warc.gz": b"".join(PAGES), "a.warc.gz.cdx": cdx(STARTS)}, STARTS),
+    "CDX of 9 columns without a head": (
+        {"a.warc.gz": b"".join(PAGES), "a.cdx": cdx(STARTS, columns="N b a m s k r V g", head=False)}, STARTS,
+    ),
+    "CDX of half of the records": ({"a.warc.gz": b"".join(PAGES), "a.warc.cdx": cdx(STARTS[1::2])}, STARTS[1::2]),
+    "CDX of several files": (
+        {"a.warc.gz": b"".join(PAGES), "a.cdx": cdx(range(0, 9**9, 9**7), "b.warc.gz") + cdx(STARTS)}, STARTS,
+    ),
+    "CDXJ": ({"a.warc.gz": b"".join(PAGES), "a.cdxj": cdxj(STARTS)}, STARTS),
+    "packed CDXJ": ({"a.warc.gz": b"".join(PAGES), "a.warc.gz.cdxj.gz": gzip.compress(cdxj(STARTS))}, STARTS),
+    "records by a seek table": (
+        {"a.warc.zst": with_table(FRAMES)}, [0, *accumulate(map(len, FRAMES))],
+    ),
+    "rows by a seek table with checksums": (
+        {"a.jsonl.zst": with_table(ROWS, has_checksums=True)}, [0, *accumulate(map(len, ROWS))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", INDEXED)
+def test_parts_begin_where_an_index_says_that_a_member_does(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, starts = INDEXED[kind]
+    run(tmp_path / "0", made(tmp_path, "whole", 0, files))
+    folders = watched(monkeypatch)
+    unit_bytes = len(next(iter(files.values()))) // 6
+    path = write_recipe(tmp_path / "r.toml", made(tmp_path, "parts", unit_bytes, files))
+    assert main(["run", str(path)]) == 0
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+    begins = [span[0] for span in spans_of(folders)]
+    assert len(begins) == len(set(begins)) > 3 and set(begins) <= {0, *starts}
+    assert "is not used" not in (said := capsys.readouterr().err) and "nothing begins" not in said
+
+
+def test_a_run_goes_on_without_the_index_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that lies beside the file and is no input, so that a run does not depend on it."""
+    files = {"a.warc.gz": b"".join(PAGES), "a.warc.gz.cdx": cdx(STARTS)}
+    only = {"own": (str(tmp_path / "in/*.gz"),)}
+
+    def plain(out: str, unit_bytes: int) -> dict[str, Any]:
+        found = made(tmp_path, out, unit_bytes, files)
+        found["source"][0]["inputs"] = list(only["own"])
+        return found
+
+    run(tmp_path / "0", plain("whole", 0))
+    folders = watched(monkeypatch)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(large_files, "splice_unit", interrupted)
+        run(tmp_path / "1", plain("parts", 3_000))
+    assert {begin for begin, *_ in spans_of(folders)} <= set(STARTS)
+    del folders[:]
+    parts = plain("parts", 3_000)
+    (tmp_path / "in/a.warc.gz.cdx").unlink()
+    run(tmp_path / "1", parts)
+    assert not {begin for begin, *_ in spans_of(folders)} <= set(STARTS)
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+
+
+def interrupted(job: read.ReadJob, item: large_files.Spliced) -> ReadResult:
+    raise KeyboardInterrupt
+
+
+def test_an_index_on_a_web_server_is_used_where_it_is_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"a.warc.gz": b"".join(PAGES), "a.cdxj": cdxj(STARTS)}
+    run(tmp_path / "0", made(tmp_path, "whole", 0, files))
+    folders = watched(monkeypatch)
+    with failing_server(tmp_path / "in", Faults()) as url:
+        plain = made(tmp_path, "parts", 2_500, files)
+        plain["source"][0]["inputs"] = [f"{url}/{name}" for name in files]
+        run(tmp_path / "1", plain)
+    begins = [span[0] for span in spans_of(folders)]
+    assert len(begins) > 3 and set(begins) <= set(STARTS)
+    assert fingerprint(str(tmp_path / "parts")) == fingerprint(str(tmp_path / "whole"))
+
+
+MIDDLES = [start + 40 for start in STARTS]
+FALSE: dict[str, tuple[dict[str, bytes], str]] = {
+    "the middle of members": ({"a.cdx": cdx(MIDDLES)}, "where nothing begins: it is not of this file"),
+    "one middle among starts": (
+        {"a.cdxj": cdxj([*STARTS[:9], *MIDDLES[9:30], *STARTS[30:]])}, "where nothing begins: it is not of this file",
+    ),
+    "beyond the end": ({"a.cdx": cdx([*STARTS, 9**9])}, "names byte 387,420,489, and the file has"),
+    "another file": ({"a.cdx": cdx(STARTS, "b.warc.gz")}, "none of its lines names this file"),
+    "no index": ({"a.cdxj": b"<html>not found</html>\n"}, "its line 1 names no file and offset"),
+    "a head without offsets": ({"a.cdx": cdx(STARTS, columns="N b a m g")}, "its line 2 names no file and offset"),
+    "not packed": ({"a.cdx.gz": cdx(STARTS)}, "Not a gzipped file"),
+    "cut off": ({"a.cdx.gz": gzip.compress(cdx(STARTS))[:90]}, "it cannot be unpacked"),
+}  # fmt: skip
+
+
+def told_of_false_index(
+    files: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> list[str]:
+    """The lines about the index, of a run that gives the bytes of one reader all the same."""
+    run(tmp_path / "0", made(tmp_path, "whole", 0, files))
+    unit_bytes = len(next(iter(files.values()))) // 6
+    path = write_recipe(tmp_path / "r.toml", made(tmp_path, "parts", unit_bytes, files))
+    assert main(["run", str(path)]) == 0
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
+    said = capsys.readouterr().err.splitlines()
+    return [line for line in said if "is not used" in line or "nothing begins" in line]
+
+
+@pytest.mark.parametrize("kind", FALSE)
+def test_a_false_index_is_told_and_changes_no_byte(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, said = FALSE[kind]
+    (line,) = told_of_false_index({"a.warc.gz": b"".join(PAGES), **files}, tmp_path, capsys)
+    assert said in line and "a.cdx" in line
+
+
+def test_an_index_of_records_in_the_body_of_a_record_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = misleading()
+    inner = [at for at in range(len(data)) if data.startswith(b"\x1f\x8b\x08", at)]
+    assert len(inner) > 13
+    (line,) = told_of_false_index({"a.warc.gz": data, "a.cdx": cdx(inner[4:8])}, tmp_path, capsys)
+    assert "where nothing begins" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "frames", "of", "said"),
+    [
+        ("a.warc.zst", FRAMES, FRAMES[:-1], "its seek table is of frames of"),
+        ("a.jsonl.zst", ROWS, ROWS[1:], "its seek table is of frames of"),
+        ("a.warc.zst", FRAMES, FRAMES[::-1], "where nothing begins"),
+        ("a.jsonl.zst", ROWS, ROWS[::-1], "where nothing begins"),
+    ],
+)
+def test_a_false_seek_table_is_told_and_changes_no_byte(
+    name: str,
+    frames: list[bytes],
+    of: list[bytes],
+    said: str,
+    *,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (line,) = told_of_false_index({name: with_table(frames, of=of)}, tmp_path, capsys)
+    assert said in line and "the seek table of" in line
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow.parquet as pq
 import regex
 
@@ -151,6 +153,80 @@ def without(text: str, stretches: Sequence[Stretch]) -> str:
 def in_order(docs: Iterable[Doc]) -> list[Doc]:
     """Documents as dedup.keep = "longest" takes them."""
     return sorted(docs, key=lambda doc: (-len(doc.text), doc.doc_id))
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BesideTool:
+    """Bytes of documents that are kept: those that Google's tool names, those that are cut or stay as the twin of a
+    cut (`num_ours`), those that are both, and those that are cut."""
+
+    num_documents: int
+    num_bytes: int
+    num_named: int
+    num_ours: int
+    num_both: int
+    num_cut: int
+
+
+def beside_googles_tool(corpus: Corpus, looked: Looked, min_bytes: int) -> BesideTool:
+    """What is found beside what the tool would name in the same documents."""
+    seen: dict[str, Doc] = {}
+    for doc in in_order(doc for docs in corpus.files.values() for doc in docs):
+        seen.setdefault(doc.text, doc)
+    docs = [doc for doc in seen.values() if doc.doc_id not in looked.rejected]
+    cut = {doc.doc_id: np.zeros(len(doc.text), np.bool_) for doc in docs}
+    for doc_id in cut.keys() & looked.cuts.keys():
+        for one in looked.cuts[doc_id]:
+            cut[doc_id][one.start : one.end] = True
+    ours = {doc_id: mask.copy() for doc_id, mask in cut.items()}
+    left = {doc_id: np.flatnonzero(~mask) for doc_id, mask in cut.items()}
+    for doc_id in cut.keys() & looked.cuts.keys():
+        for one in looked.cuts[doc_id]:
+            if one.twin is not None and one.twin_place is not None:
+                there = left[one.twin][one.twin_place : one.twin_place + one.end - one.start]
+                ours[one.twin][there] = True
+    named = named_by_googles_tool([doc.text.encode() for doc in docs], min_bytes)
+    found = [(_of_bytes(doc.text, ours[doc.doc_id]), _of_bytes(doc.text, cut[doc.doc_id])) for doc in docs]
+    return BesideTool(
+        num_documents=len(docs),
+        num_bytes=sum(map(len, named)),
+        num_named=sum(int(mask.sum()) for mask in named),
+        num_ours=sum(int(mask.sum()) for mask, _ in found),
+        num_both=sum(int((mask & one).sum()) for (mask, _), one in zip(found, named, strict=True)),
+        num_cut=sum(int(mask.sum()) for _, mask in found),
+    )
+
+
+def _of_bytes(text: str, characters: Mask) -> Mask:
+    return np.repeat(characters, [len(letter.encode()) for letter in text])
+
+
+def named_by_googles_tool(texts: Sequence[bytes], num_bytes: int) -> list[Mask]:
+    """The bytes of each text that `self-similar` and `collect` of deduplicate-text-datasets name: those of every run of
+    `num_bytes` that stands twice in the corpus, all copies alike.
+
+    Runs are told apart by their ranks among all runs of 1, 2, 4, … bytes (Karp, Miller and Rosenberg 1972), with a
+    separator of its own behind each text, as the tool's scripts put one there."""
+    joined = np.concatenate([
+        part
+        for number, text in enumerate(texts)
+        for part in (np.frombuffer(text, np.uint8).astype(np.int64), np.array([256 + number], np.int64))
+    ])  # fmt: skip
+    rank, size = np.unique(joined, return_inverse=True)[1].astype(np.int64), 1
+    while size < num_bytes:
+        shift = min(size, num_bytes - size)
+        pairs = rank[: len(rank) - shift] * (rank.max() + 1) + rank[shift:]
+        rank, size = np.unique(pairs, return_inverse=True)[1].astype(np.int64), size + shift
+    steps = np.zeros(len(joined) + 1, np.int64)
+    stands_twice = np.flatnonzero(np.bincount(rank)[rank] > 1)
+    np.add.at(steps, stands_twice, 1)
+    np.add.at(steps, stands_twice + num_bytes, -1)
+    named = np.cumsum(steps)[:-1] > 0
+    ends = np.cumsum([len(text) + 1 for text in texts])
+    return [named[end - len(text) - 1 : end - 1] for text, end in zip(texts, ends.tolist(), strict=True)]
 
 
 def brute_force(

@@ -13,9 +13,9 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.column_names import added_columns
 from lineage.store.delta import append, append_run, commit_tables
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.store.shuffle import Shuffle
-from lineage.store.write import add_documents, add_rows, table_buckets, write_tables
+from lineage.store.write import add_documents, add_rows, table_pieces, write_tables
 from lineage.trace.exposure import Reading
 
 NUM = 60
@@ -129,10 +129,10 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
         for position, stage in enumerate(("url", "parse", "quality", "pii", "identity", "dedup.near"))
     ]
     num = documents.num_rows
-    buckets = table_buckets({"documents": num, "url_index": num, "warc_index": num, "hash_index": 4 * num})
-    with Shuffle(buckets) as shuffle:
+    pieces = table_pieces({"documents": num, "url_index": num, "warc_index": num, "hash_index": 4 * num})
+    with Shuffle(pieces) as shuffle:
         add_documents(shuffle, documents)
-        add_rows(shuffle, "placements", kept.select(tables.SCHEMAS["placements"].names), bucket=0)
+        add_rows(shuffle, "placements", kept.select(tables.SCHEMAS["placements"].names))
         add_rows(shuffle, "edits", table_of("edits", edited))
         add_rows(shuffle, "steps", table_of("steps", steps))
         add_rows(
@@ -218,7 +218,7 @@ class ArithmeticOrder:
     seq_len: int = 50
     per_shard: int = 40
 
-    def find(self, plan: str, span: Span, up_to: int) -> list[Reading]:
+    def find(self, plan: str, span: ShardSpan, up_to: int) -> list[Reading]:
         """The sequences below `up_to` that read any of `span`."""
         assert span.source == "main/web", span
         readings = []
@@ -234,10 +234,10 @@ class ArithmeticOrder:
                 )
         return readings
 
-    def locate(self, plan: str, sequences: list[int]) -> list[Span]:
+    def locate(self, plan: str, sequences: list[int]) -> list[ShardSpan]:
         """Where sequences lie."""
         places = []
         for number in sequences:
             shard, within = divmod(number % (2 * self.per_shard), self.per_shard)
-            places.append(Span("main/web", shard, within * self.seq_len, self.seq_len))
+            places.append(ShardSpan("main/web", shard, within * self.seq_len, self.seq_len))
         return places

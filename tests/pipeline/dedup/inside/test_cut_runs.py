@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
@@ -35,6 +37,8 @@ def write_pages(folder: Path, num_files: int = 2) -> dict[str, str]:
     for number in range(40):
         own = prose(chosen, 60)
         parts = [own, chosen.choice(shared), prose(chosen, 30)] if number % 8 else [chosen.choice(shared)] * 2
+        if number % 8 == 5:
+            parts += [chosen.choice(shared), prose(chosen, 30)]
         pages[f"https://example.org/{number}"] = "\n".join(parts)
         if number % 11 == 3:
             pages[f"https://example.org/copy-{number}"] = "\n".join(parts)
@@ -123,6 +127,82 @@ def test_trace_names_the_document_in_which_a_cut_stays(
     assert edit["matched"] == f"{row['twin']}:{row['twin_start']}"
 
 
+def test_explain_shows_what_was_cut_as_the_last_step(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = made / "cut"
+    before, after = published_texts(made / "plain"), published_texts(out)
+    cut = rows(
+        out, "SELECT doc_id, list(count ORDER BY start) counts FROM edits WHERE twin IS NOT NULL GROUP BY 1"
+    )
+    cut.sort(key=lambda row: -len(row["counts"]))
+    assert len(cut[2]["counts"]) > 1
+    for row in cut[:5]:
+        found = explained(out, row["doc_id"], capsys)
+        step = found["steps"][-1]
+        assert (step["stage"], step["verdict"]) == ("dedup.inside", "changed")
+        assert found["text"] == step["text"] == after[row["doc_id"]]
+        assert step["num_chars_in"] == len(before[row["doc_id"]])
+        assert sorted(edit["count"] for edit in step["edits"]) == sorted(row["counts"])
+        assert found["recorded"]["agrees"]
+        assert all(one["stays_in"].partition(":")[0] in after for one in found["recorded"]["cuts"])
+    assert main(["explain", str(out), "--doc", cut[0]["doc_id"]]) == 0
+    said = capsys.readouterr().out
+    assert f"cut (substring): {max(cut[0]['counts']):,} characters, which stay in " in said
+    assert "decide otherwise" not in said
+
+
+def test_explain_shows_a_document_that_kept_too_little_as_the_run_decided(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row, *_) = rows(made / "cut", "SELECT * FROM documents WHERE stage = 'dedup.inside'")
+    found = explained(made / "cut", row["doc_id"], capsys)
+    assert (found["status"], found["verdict"]["rule"]) == ("rejected", "dedup.inside.min_chars")
+    assert found["recorded"]["agrees"]
+
+
+def explained(out: Path, doc_id: str, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert main(["explain", str(out), "--doc", doc_id, "--json", *more]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def published_texts(out: Path) -> dict[str, str]:
+    """Of documents that are kept, by id."""
+    tables = [pq.read_table(path, columns=["doc_id", "text"]) for path in out.glob("documents/*/*.parquet")]
+    texts = {row["doc_id"].hex(): row["text"] for table in tables for row in table.to_pylist()}
+    return {
+        row["doc_id"]: texts[row["doc_id"]]
+        for row in rows(out, "SELECT * FROM documents WHERE status = 'kept'")
+    }
+
+
+def test_tune_counts_the_cuts_whose_text_stays_in_a_document_that_is_lost(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    passing = {"min_words": 1, "min_word_length": 0, "min_alphabetic_words": 0, "min_stop_words": 0}
+    quality = {"rules": ["gopher_quality"], "ledger": "all", **passing}
+    plain = recipe(out, made / "pages", INSIDE, quality=quality)
+    plain["source"][0] |= {"steps": ["parse", "quality", "dedup.exact"], "language": "en"}
+    runs.run(tmp_path / "of", plain)
+    words = rows(out, "SELECT doc_id, value FROM findings WHERE rule = 'gopher_quality.too_many_words'")
+    longest = sorted(row["value"] for row in words)[len(words) // 2]
+    call = ["tune", "--from", str(out), "--set", f"quality.max_words={int(longest)}"]
+    assert main([*call, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    lost = {row["doc_id"] for row in words if row["value"] > int(longest)}
+    relying = [
+        row for row in rows(out, "SELECT * FROM edits WHERE stage = 'dedup.inside'")
+        if row["twin"] in lost and row["doc_id"] not in lost
+    ]  # fmt: skip
+    assert found["total"]["lost"] == len(lost) and relying
+    assert found["num_relying"] == len({row["doc_id"] for row in relying})
+    assert found["num_relying_chars"] == sum(row["count"] for row in relying)
+    # A document that kept too little had passed all that is judged again.
+    assert found["total"]["before"] == len(documents(out)) and not found["total"]["open"]
+    assert main(call) == 0
+    assert f"{found['num_relying']} documents of the others had text cut" in capsys.readouterr().out
+
+
 def test_a_run_from_parsed_texts_cuts_the_same(made: Path, tmp_path: Path) -> None:
     again = recipe(tmp_path / "again", made / "pages", INSIDE)
     runs.run(tmp_path / "of-again", again, from_output=str(made / "cut"))
@@ -144,8 +224,38 @@ def test_a_purge_says_which_texts_relied_on_what_goes(
     assert main([*call, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_relying"] == row["num"]
     assert main([*call, "--apply"]) == 0
-    assert f"{row['num']} document" in (said := capsys.readouterr().out) and "does not come back" in said
+    assert (
+        f"{row['num']} document" in (said := capsys.readouterr().out) and "does not come back in OUT" in said
+    )
+    assert "run its recipe from its inputs" in said
     assert not verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems
+
+
+def test_after_a_purge_the_next_copy_stays_in_a_run_from_the_texts(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    runs.run(tmp_path / "of", recipe(out, made / "pages", INSIDE, run={"keep_text": True}))
+    texts = published_texts(made / "plain")
+    sql = "SELECT twin, doc_id, count FROM edits WHERE twin <> doc_id ORDER BY count DESC, doc_id LIMIT 1"
+    (row,) = rows(out, sql)
+    before = published_texts(out)
+    (place,) = rows(out, f"SELECT twin_start FROM edits WHERE doc_id = '{row['doc_id']}' AND twin = '{row['twin']}'"
+                    f" AND count = {row['count']}")  # fmt: skip
+    passage = before[row["twin"]][place["twin_start"] :][: row["count"]]
+    holding = {doc_id for doc_id in before if passage in texts[doc_id]} - {row["twin"]}
+    assert len(holding) > 1 and not any(passage in before[doc_id] for doc_id in holding)
+    purge = ["purge", str(out), "--doc", row["twin"], "--reason", "asked", "--by", "test", "--apply"]
+    assert main(purge) == 0
+    said = capsys.readouterr().out
+    call = next(line for line in said.splitlines() if line.strip().startswith("sluice run "))
+    again = tmp_path / "again"
+    assert main([word.replace("NEW", str(again)) for word in shlex.split(call)[1:]]) == 0
+    after = published_texts(again)
+    (kept,) = (doc_id for doc_id, text in after.items() if passage in text)
+    assert kept in holding
+    assert any(cut["twin"] == kept for cut in rows(again, "SELECT * FROM edits WHERE twin IS NOT NULL"))
+    assert not verify(Folder(str(again)), verify_hooks(Folder(str(again)))).problems
 
 
 @pytest.mark.parametrize(

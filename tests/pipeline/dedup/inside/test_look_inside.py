@@ -20,6 +20,7 @@ from stages.dedup.options import DedupTable
 from tests.support.inputs.dedup_corpus import Corpus, Doc
 from tests.support.inputs.inside_corpus import (
     Looked,
+    beside_googles_tool,
     bff_paragraphs,
     brute_force,
     ccnet_lines,
@@ -80,6 +81,8 @@ def test_every_run_that_stands_before_is_cut_and_nothing_else(seed: int, tmp_pat
     assert looked.rejected == rejected and rejected
     assert looked.stretches == stretches and stretches
     assert check_twins(corpus, looked) >= len(stretches)
+    beside = beside_googles_tool(corpus, looked, SUBSTRING.min_bytes)
+    assert 0 < beside.num_cut < beside.num_both == beside.num_ours
 
 
 @pytest.mark.slow
@@ -105,6 +108,10 @@ def test_on_real_pages_with_planted_copies_it_is_what_brute_force_cuts(
     assert looked.rejected == rejected
     assert looked.stretches == stretches and len(stretches) >= 20
     assert check_twins(corpus, looked) >= len(stretches)
+    # But for what is left at the ends, to keep words whole, it is what Google's tool names, and nothing else.
+    beside = beside_googles_tool(corpus, looked, min_bytes)
+    assert beside.num_both == beside.num_ours
+    assert beside.num_both > 0.99 * beside.num_named
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -34,7 +34,7 @@ from lineage.store import tables
 from lineage.store.checksum_update import cover_output
 from lineage.store.delta import commit_tables
 from lineage.store.shuffle import Shuffle
-from lineage.store.write import add_rows, index_rows, placement_buckets, write_tables
+from lineage.store.write import add_rows, index_rows, placement_buckets, write_bucket, write_tables
 from stages.tokens.shards import RunSlice, cut_group, place_group, publish_shard, slice_bytes, write_run
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.outputs.small_out.hooks import render_plainly
@@ -255,13 +255,12 @@ def _write_store(
             if name == "documents":
                 for index_name, derived in index_rows(table).items():
                     add_rows(shuffle, index_name, tamper(index_name, derived))
-        for bucket, places in enumerate(
-            placement_buckets((s.source, s.shard, s.num_documents) for s in shards)
-        ):
-            of_bucket = [s for s in shards if (s.source, s.shard) in places]
-            rows = pa.concat_tables([_placements(out, shard) for shard in of_bucket])
-            add_rows(shuffle, "placements", tamper("placements", rows), bucket)
-        commit_tables(out, write_tables(out, shuffle))
+        files = write_tables(out, shuffle)
+    for bucket, places in enumerate(placement_buckets((s.source, s.shard, s.num_documents) for s in shards)):
+        of_bucket = [s for s in shards if (s.source, s.shard) in places]
+        rows = tamper("placements", pa.concat_tables([_placements(out, shard) for shard in of_bucket]))
+        files["placements"] += write_bucket(out, "placements", bucket, [rows])
+    commit_tables(out, files)
 
 
 def _placements(out: Folder, shard: Shard) -> pa.Table:
