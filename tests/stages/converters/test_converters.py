@@ -210,6 +210,24 @@ def test_latex_becomes_prose_with_its_formulas() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (
+            r"see \href{./a.tex}{the file} and \url{http://a.example/b_c}",
+            "see the file and <http://a.example/b_c>",
+        ),
+        (r"\paragraph{Setup.} We \textcolor{red}{boldly} go.", "Setup.\n\nWe boldly go."),
+        (r"a\thanks{b}\nocite{*}\pagestyle{empty}\footcite[p.~3]{c} d", "a d"),
+        (r"\begin{tabular}{l}\multicolumn{2}{c}{Wide} & one\\ two\end{tabular}", "Wide one\ntwo"),
+        (r"\mine{kept} \begin{mine}kept too\end{mine}", "kept kept too"),
+        (r"x \href", "x"),
+    ],
+)
+def test_macros_give_the_text_that_a_reader_sees(source: str, text: str) -> None:
+    assert text_of(paper(source), LATEX) == text
+
+
 BOOK = epub({"a": f"<p>{SENTENCE}</p>", "b": "<p>b</p>"}, title="t")
 WHOLE = {
     PDF: pdf(SENTENCE, "b"),
