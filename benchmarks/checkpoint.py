@@ -30,8 +30,8 @@ from torch import Tensor
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import Saver, training_state
 from trainer.checkpoint.store import Position
+from trainer.model.config.sizes import model_config
 from trainer.model.peers import local_part
-from trainer.model.sizes import model_config
 from trainer.optim.optimizer import Optimizer
 from trainer.options import CheckpointTable
 from trainer.parallel.layout import ParallelLayout

@@ -42,7 +42,7 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.attention import document_masks
-from trainer.model.description import Experts, ModelConfig
+from trainer.model.config.description import Experts, ModelConfig
 from trainer.model.experts import Routing
 from trainer.model.rows import DeviceRows
 from trainer.model.transformer import CausalLM, initial_weight

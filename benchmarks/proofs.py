@@ -30,7 +30,7 @@ from benchmarks import store
 from lineage.index.output_index import Index, Shard, TokenizerIdentity, make_index, read_index
 from lineage.storage.folder import Folder
 from lineage.store.delta import arrow_dataset
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.trace.exposure import AppliedStretch
 from trainer.checkpoint.store import Checkpoint
 from trainer.evidence.commitment.commit import found_again
@@ -148,9 +148,7 @@ def check_proofs(out: Folder, output: Folder, root: str, num: int) -> None:
                 checking.append(time.process_time() - proved)
                 proving.append(proved - began)
                 sizes.append(len(data))
-                wrong += (list(proof["leaf"].values()) if proof["present"] else None) != (
-                    values and [*values]
-                )
+                wrong += (proof.leaf and [*proof.leaf]) != (values and [*values])
     print(
         f"{len(sizes):,} proofs, {wrong} wrong; bytes: median {statistics.median(sizes):,.0f}, most {max(sizes):,};"
         f" to prove {1e3 * statistics.median(proving):.1f} ms; to check {1e3 * statistics.median(checking):.2f} ms,"
@@ -159,7 +157,7 @@ def check_proofs(out: Folder, output: Folder, root: str, num: int) -> None:
 
 
 def _traced(plan: OrderPlan, steps: int, row: dict[str, int]) -> tuple[int, int, int]:
-    span = Span("web", row["shard"], row["start"], store.TOKENS_A_DOCUMENT)
+    span = ShardSpan("web", row["shard"], row["start"], store.TOKENS_A_DOCUMENT)
     read = [
         each.sequence // GLOBAL_BATCH for each in find_readings(plan.to_json(), span, steps * GLOBAL_BATCH)
     ]

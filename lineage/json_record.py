@@ -6,8 +6,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
+from itertools import repeat
 from types import UnionType
 from typing import Any, Final, Self, Union, get_args, get_origin, get_type_hints
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+"""A value of JSON."""
 
 _JSON_NAME: Final = "json_name"
 _LEFT_OUT: Final = "left_out"
@@ -25,7 +29,7 @@ def left_out_at(default: Any) -> Any:
 
 class JsonRecord:
     """The base of a frozen dataclass whose fields are plain values, mappings of these, dataclasses, named
-    tuples, or tuples of any of these (`tuple[X, ...]`).
+    tuples, or tuples of any of these.
 
     `from_json` takes every key of `to_json` and no other: a key too many, or one missing whose field has no
     default, raises TypeError, as a misspelt field does at construction. Types of plain values are not
@@ -39,7 +43,7 @@ class JsonRecord:
         return plain
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+    def from_json(cls, plain: object) -> Self:
         """The record that `to_json` gave."""
         record: Self = _from_plain(cls, plain)
         return record
@@ -57,8 +61,8 @@ def _from_plain(shape: Any, plain: Any) -> Any:
     if is_dataclass(shape):
         return _dataclass_from_plain(shape, plain)
     if get_origin(shape) is tuple:
-        (each, _) = get_args(shape)
-        return tuple(_from_plain(each, one) for one in plain)
+        first, *others = get_args(shape)
+        return tuple(map(_from_plain, repeat(first) if others == [...] else (first, *others), plain))
     if get_origin(shape) is Mapping:
         return {key: _from_plain(get_args(shape)[1], one) for key, one in plain.items()}
     if isinstance(shape, type) and issubclass(shape, tuple):
@@ -79,9 +83,12 @@ def _fitting(shapes: list[Any], plain: Any) -> Any:
     )
 
 
-def _dataclass_from_plain(shape: Any, plain: Mapping[str, Any]) -> Any:
+def _dataclass_from_plain(shape: Any, plain: object) -> Any:
+    if not isinstance(plain, Mapping):
+        raise TypeError(f"{shape.__name__} is an object in JSON, found {plain!r:.200}")
     names, shapes = _fields_by_key(shape)
-    return shape(**{names.get(key, key): _from_plain(shapes.get(key), value) for key, value in plain.items()})
+    values = ((str(key), value) for key, value in plain.items())
+    return shape(**{names.get(key, key): _from_plain(shapes.get(key), value) for key, value in values})
 
 
 @functools.cache

@@ -11,16 +11,21 @@ import logging
 import os
 import posixpath
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from lineage.secrets import without_secrets
 from lineage.storage.folder import is_remote, local_path
+
+if TYPE_CHECKING:
+    from openlineage.client.facet_v2 import DatasetFacet, RunFacet
+
+_Facet = TypeVar("_Facet")
 
 JobKind = Literal["run", "purge", "training"]
 _CONFIGURED_BY: Final = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
@@ -143,7 +148,7 @@ class _Sender:
         from openlineage.client import facet_v2 as facets
 
         facts = self._facts
-        run: dict[str, Any] = {
+        run: dict[str, RunFacet] = {
             "processing_engine": facets.processing_engine_run.ProcessingEngineRunFacet(
                 version=_version(), name="sluice", openlineageAdapterVersion=_version()
             )
@@ -170,13 +175,25 @@ class _Sender:
             ),
             inputs=[
                 events.InputDataset(
-                    *dataset_name(each.url), _statistics(each, "input"), facets=_version_facet(each)
+                    *dataset_name(each.url),
+                    _statistics(
+                        each,
+                        "inputStatistics",
+                        facets.input_statistics_input_dataset.InputStatisticsInputDatasetFacet,
+                    ),
+                    facets=_version_facet(each),
                 )
                 for each in facts.inputs
             ],
             outputs=[
                 events.OutputDataset(
-                    *dataset_name(each.url), _statistics(each, "output"), facets=_version_facet(each)
+                    *dataset_name(each.url),
+                    _statistics(
+                        each,
+                        "outputStatistics",
+                        facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet,
+                    ),
+                    facets=_version_facet(each),
                 )
                 for each in facts.outputs
             ],
@@ -191,7 +208,7 @@ def _version() -> str:
         return "0"
 
 
-def _version_facet(dataset: EventDataset) -> dict[str, Any]:
+def _version_facet(dataset: EventDataset) -> dict[str, DatasetFacet]:
     from openlineage.client import facet_v2 as facets
 
     if dataset.version is None:
@@ -201,20 +218,6 @@ def _version_facet(dataset: EventDataset) -> dict[str, Any]:
     }
 
 
-def _statistics(dataset: EventDataset, side: Literal["input", "output"]) -> dict[str, Any]:
-    from openlineage.client import facet_v2 as facets
-
+def _statistics(dataset: EventDataset, name: str, facet: Callable[..., _Facet]) -> dict[str, _Facet]:
     figures = (dataset.num_rows, dataset.num_bytes, dataset.num_files)
-    if figures == (None, None, None):
-        return {}
-    if side == "input":
-        return {
-            "inputStatistics": facets.input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-                *figures
-            )
-        }
-    return {
-        "outputStatistics": facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-            *figures
-        )
-    }
+    return {} if figures == (None, None, None) else {name: facet(*figures)}

@@ -32,7 +32,7 @@ from pipeline.recipe.tables import PipelineRecipe, SourceTable, effective_dedup,
 from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
-from stages.reading.options import Span
+from stages.reading.options import FileSpan
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_step import WHERE_IT_RUNS
 from stages.steps.user.user_code import CodeFile, function_files, function_libraries
@@ -61,7 +61,7 @@ class Unit:
     file_index: int
     inputs: tuple[Input, ...]
     key: str
-    span: Span | None = None
+    span: FileSpan | None = None
 
     @property
     def source(self) -> str:
@@ -223,7 +223,7 @@ def make_plan(
     if from_output is not None:
         outputs[f"--from {from_output}"] = output_identity(from_output, "--from")
     identity = {
-        "recipe": shaping_keys(recordable(as_plain(recipe))),
+        "recipe": shaping_keys(recipe),
         "inputs": probes,
         "files": recordable(
             {name: _file_hash(name, key) for name, key in sorted(named_files(recipe).items())}
@@ -289,19 +289,15 @@ def _label(found: Input) -> str:
     return f"{found.source}/{found.name}"
 
 
-def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
+def shaping_keys(recipe: PipelineRecipe) -> dict[str, Any]:
     """What a run is a function of: not where it and its models run, nor which engine compares, nor in how many
-    spans a file is read."""
-    dedup = {name: value for name, value in recipe["dedup"].items() if name != "engine"}
-    models = {
-        table: [
-            {name: value for name, value in one.items() if name not in WHERE_IT_RUNS} for one in recipe[table]
-        ]
-        for table in ("classifier", "step")
-    }
-    run = {name: value for name, value in recipe["run"].items() if name != "unit_bytes"}
-    shaping = {name: value for name, value in recipe.items() if name != "ray"}
-    return shaping | {"run": run, "dedup": dedup} | models
+    spans a file is read. No secret is in it."""
+    plain: dict[str, Any] = recordable(as_plain(recipe))
+    del plain["ray"], plain["dedup"]["engine"], plain["run"]["unit_bytes"]
+    for model in (*plain["classifier"], *plain["step"]):
+        for name in WHERE_IT_RUNS:
+            model.pop(name, None)
+    return plain
 
 
 class InputChangedError(OSError):

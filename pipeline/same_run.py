@@ -11,8 +11,7 @@ from typing import Any
 from lineage.index.names import RUN_FILE
 from lineage.index.output_index import INDEX_FILE, part_name
 from lineage.index.parsed_texts import facts_name, texts_name
-from lineage.recipe import RecipeError, as_plain, parse_table
-from lineage.secrets import recordable
+from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE
 from lineage.store.checksum_update import WORK
@@ -200,12 +199,12 @@ def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions
     return found
 
 
-def _with_every_key(recipe: dict[str, object]) -> dict[str, object]:
+def _with_every_key(recipe: Mapping[str, object]) -> dict[str, object]:
     """A recorded recipe with every key that this version has, and without steps that do nothing by it;
     RecipeError where it has others."""
     parsed = parse_table(PipelineRecipe, recipe)
     tables = tables_of(parsed)
-    filled = shaping_keys(recordable(as_plain(parsed)))
+    filled = shaping_keys(parsed)
     for source in filled["source"]:
         source["steps"] = [
             name for name in source["steps"] if name not in CATALOGUE or CATALOGUE[name].is_on(tables)

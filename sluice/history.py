@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -68,13 +67,11 @@ class History:
 
 def history_of(found: DocumentHistory) -> History:
     """What the store's history of a document is to who reads it."""
-    row: Mapping[str, Any] = asdict(found.row)
-    columns = {field.name: row[field.name] for field in fields(History) if field.name in row}
-    shown: dict[str, Any] = {
-        name: value.hex() if isinstance(value, bytes) else value for name, value in columns.items()
+    row: dict[str, Any] = {
+        name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(found.row).items()
     }
     return History(
-        **shown,
+        **{field.name: row[field.name] for field in fields(History) if field.name in row},
         decisions=found.decisions,
         members=() if found.cluster is None else tuple(member.hex() for member in found.cluster.members),
         exposures=found.exposures,

@@ -9,7 +9,7 @@ from lineage.storage.folder import Folder
 from pipeline.training.proofs import make_proof
 from sluice.messages import in_python
 from trainer.evidence.commitment.commit import Commitment, commit_run
-from trainer.evidence.commitment.prove import proof_bytes
+from trainer.evidence.commitment.prove import LeafValues, proof_bytes
 
 
 @in_python
@@ -59,16 +59,13 @@ def prove(
     if len(given) != 1:
         raise ValueError(f"{len(given)} of url, domain and text are given: expected one")
     proof = make_proof(Folder(run_output), url=url, domain=domain, text=text, step=step, to=to)
-    leaf = proof.get("leaf", {"readings": 0, "first_step": None, "last_step": None})
     return Proof(
-        kind=proof["kind"],
-        subject=proof["subject"],
-        run=proof["run"],
-        checkpoint=proof["commitment"]["checkpoint"],
-        root=proof["root"],
-        present=proof["present"],
-        readings=leaf["readings"],
-        first_step=leaf["first_step"],
-        last_step=leaf["last_step"],
+        kind=proof.kind,
+        subject=proof.subject,
+        run=proof.commitment.run,
+        checkpoint=proof.commitment.checkpoint,
+        root=proof.commitment.root,
+        present=proof.leaf is not None,
+        **(proof.leaf or LeafValues())._asdict(),
         data=proof_bytes(proof),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from lineage.purge.exports import CleanedExports, OutOfReach
 from lineage.storage.folder import Folder
@@ -60,6 +60,9 @@ class _Purge:
         return shown_table(caption, columns, rows[:_SHOWN], more + unread + note)
 
 
+_AnyPurge = TypeVar("_AnyPurge", bound=_Purge)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPurge(_Purge):
     """A plan, which has changed nothing. `exports` are the recorded copies that would be cleaned too."""
@@ -79,8 +82,9 @@ class PlannedPurge(_Purge):
         )
         applied = account.applied
         assert applied is not None
-        return AppliedPurge(
-            **_common(account),
+        return _of_account(
+            AppliedPurge,
+            account,
             purge_id=applied.purge_id,
             finished=applied.finished,
             cleaned=applied.exports.cleaned,
@@ -146,10 +150,10 @@ def purge(
     account = planned(folder, targets)
     exports = account.exports
     to_clean = () if isinstance(exports, CleanedExports) else tuple(row.name for row in exports.to_clean)
-    return PlannedPurge(**_common(account), targets=targets, exports=to_clean)
+    return _of_account(PlannedPurge, account, targets=targets, exports=to_clean)
 
 
-def _common(account: PurgeAccount) -> dict[str, Any]:
+def _of_account(kind: type[_AnyPurge], account: PurgeAccount, **own: Any) -> _AnyPurge:
     rows = account.plan.rows
     urls = {
         row.doc_id: row.url for row in Lookup(account.out).documents(sorted({row.doc_id for row in rows}))
@@ -167,12 +171,13 @@ def _common(account: PurgeAccount) -> dict[str, Any]:
         )
         for row in rows
     )
-    return {
-        "out": account.out.url,
-        "documents": tuple(documents),
-        "num_documents": account.plan.num_documents,
-        "num_tokens": account.plan.num_tokens,
-        "unknown": account.unknown,
-        "exposures": account.training.exposures,
-        "exposures_unread": account.training.unread,
-    }
+    return kind(
+        out=account.out.url,
+        documents=tuple(documents),
+        num_documents=account.plan.num_documents,
+        num_tokens=account.plan.num_tokens,
+        unknown=account.unknown,
+        exposures=account.training.exposures,
+        exposures_unread=account.training.unread,
+        **own,
+    )

@@ -55,7 +55,7 @@ def record(
         publish_record(made, to)
     return DataRecord(
         row=made.row,
-        figures={figure["name"]: figure["value"] for figure in made.row["figures"]},
-        fields={field["field"]: field["value"] for field in made.row["fields"]},
+        figures={figure.name: figure.value for figure in made.figures},
+        fields={answer.field: answer.value for _, answers in made.fields for answer in answers},
         open=tuple(made.open),
     )

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lineage.recipe import load_recipe as read_recipe
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.checks import check_steps_of
 from pipeline.recipe.load import load
 from pipeline.recipe.tables import PipelineRecipe
 from sluice.messages import in_python
+from trainer import options
 from trainer.options import TrainRecipe
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def load_train_recipe(recipe: str | Path | TrainRecipe, overrides: Sequence[str]
         _refuse_overrides(overrides)
         return recipe
     _check_path(recipe, "sluice.load_train_recipe")
-    return read_recipe(recipe, TrainRecipe, overrides)
+    return options.load_train_recipe(recipe, overrides)
 
 
 def _check_path(recipe: object, loader: str) -> None:

@@ -5,7 +5,6 @@ needed, so it is cheap, and a chain travels between processes as its specificati
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from lineage.recipe import RecipeError
 from stages.document import Document, Finding, Outcome, Rejection, Step, error_rule
 from stages.fault import Fault
 from stages.html.extraction import BrokenPatchError
-from stages.html.extraction_child import IsolatedExtraction
+from stages.html.extraction_child import IsolatedExtraction, processor_seconds
 from stages.html.page import PageReader
 from stages.steps.catalogue import CORPUS_STAGES, STAGES, StepInputs, StepTables, spec_of
 from stages.steps.classifier import check_classifiers
@@ -166,13 +165,13 @@ class Chain:
         for plain, step in zip(self._plain_steps[part], self.steps[part], strict=True):
             if not live:
                 break
-            begun = time.process_time()
+            begun = processor_seconds()
             if isinstance(plain, _LooksAhead):
                 ahead = plain.look_ahead(document for _, document in live)
                 live = [(i, document) for (i, _), document in zip(live, ahead, strict=True)]
             for i, document in live:
                 outcomes[i] = attempt(step, document)
-            seconds[step.stage] = seconds.get(step.stage, 0.0) + time.process_time() - begun
+            seconds[step.stage] = seconds.get(step.stage, 0.0) + processor_seconds() - begun
             live = [(i, kept) for i, _ in live if isinstance(kept := outcomes[i], Document)]
         return outcomes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from trainer.telemetry.asked_stacks import stacks_to_stderr
+from trainer.processes.asked_stacks import stacks_to_stderr
 
 if __name__ == "__main__":
     stacks_to_stderr()

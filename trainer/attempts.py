@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.trace.attempt_line import AttemptStart, line_to
@@ -41,7 +42,7 @@ class DamagedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(JsonRecord):
     """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began
     from; `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`); `began_at`: when
     its first process began, seconds since the epoch; `damaged`: newer checkpoints, before which it went
@@ -56,7 +57,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptEnd:
+class AttemptEnd(JsonRecord):
     """How an attempt ended that could say so: seconds since the epoch; `saving_seconds` of its end went into
     waiting for its last checkpoint."""
 
@@ -144,14 +145,14 @@ def line_of_attempts(begun: Iterable[Attempt], attempt: int, step: int) -> list[
 
 def begin(output: Folder, attempt: Attempt) -> None:
     """Write down where a claimed attempt begins."""
-    row = dataclasses.asdict(attempt) | {"format": FORMAT}
+    row = attempt.to_json() | {"format": FORMAT}
     output.publish(f"{_FOLDER}/{attempt.number:05d}.json", json.dumps(row).encode())
 
 
 def end(output: Folder, number: int, ended: AttemptEnd) -> None:
     """Write down how an attempt ended, unless that stands there already: what its first process to end says
     holds."""
-    output.publish_new(f"{_FOLDER}/{number:05d}.ended", json.dumps(dataclasses.asdict(ended)).encode())
+    output.publish_new(f"{_FOLDER}/{number:05d}.ended", json.dumps(ended.to_json()).encode())
 
 
 def attempt_ends(output: Folder) -> dict[int, AttemptEnd]:
@@ -159,9 +160,8 @@ def attempt_ends(output: Folder) -> dict[int, AttemptEnd]:
     found = {}
     for name in output.names(_FOLDER):
         if name.endswith(".ended"):
-            found[int(name.rsplit("/", 1)[-1].removesuffix(".ended"))] = AttemptEnd(
-                **json.loads(output.read(name))
-            )
+            number = int(name.rsplit("/", 1)[-1].removesuffix(".ended"))
+            found[number] = AttemptEnd.from_json(json.loads(output.read(name)))
     return found
 
 
@@ -176,8 +176,7 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
                     f"{output.url} is the output of a training run in format {written}, this version reads"
                     f" {FORMAT}: train again into another train.output, or use the version that wrote it"
                 )
-            damaged = tuple(DamagedCheckpoint(**each) for each in row.pop("damaged"))
-            found.append(Attempt(**row, damaged=damaged))
+            found.append(Attempt.from_json(row))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import torch.distributed as dist
 
-from lineage.recipe import RecipeError, load_recipe
+from lineage.recipe import RecipeError
 from lineage.storage.errors import what_to_do
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
@@ -26,15 +26,15 @@ from trainer.evidence.certificate import certify_replay
 from trainer.evidence.certificate_file import CertificateError
 from trainer.evidence.commitment.commit import commit_ended
 from trainer.in_place.supervise import train_on_this_machine
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, load_train_recipe
 from trainer.processes.heard import by_first_rank
 from trainer.processes.last_words import print_last
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
 from trainer.recovery.call import Replay, prepare_replay
 from trainer.recovery.options import ReplayOptions, add_replay, read_replay
 from trainer.run.parts import LaunchContext
 from trainer.run.preflight import check_run
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     stop_requested = stop_on_signal()
     try:
-        recipe, options = load_recipe(parsed.recipe, TrainRecipe, parsed.set), read_replay(parsed)
+        recipe, options = load_train_recipe(parsed.recipe, parsed.set), read_replay(parsed)
         if recipe.train.recovery.mode == "in_place":
             return _in_place(recipe, options, parsed.recipe, stop_requested)
         process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)

@@ -7,17 +7,16 @@ any moment costs no more than the steps since. Failures are retried as long as t
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow.fs
 import ray
@@ -28,25 +27,25 @@ from ray.util.metrics import Gauge
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from lineage.recipe import RecipeError, as_plain, parse_table
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
 from trainer.attempts import FencedOutError, TrainingStoppedError, failures, record_failure
 from trainer.checkpoint.store import newest_step
 from trainer.evidence.observed import ObserveRequest, ReplayResult
-from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
+from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, result_of, train_supervised
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.options import TrainRecipe
 from trainer.processes.following import following
 from trainer.processes.heard import by_first_rank, of_every_rank
 from trainer.processes.participant import Rendezvous
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
+from trainer.processes.result import RankOutcome, TrainingResult
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stopped_by_signals
 from trainer.provenance.setup import Hardware
 from trainer.run.hardware import hardware_of
 from trainer.run.observe import observe
 from trainer.run.parts import LaunchContext
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
@@ -62,12 +61,13 @@ _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WorkerJob:
     """What a worker gets. `launch` names this call, `folder` is where it was made: the recipe's paths may be
-    relative to it."""
+    relative to it. `request`: of a replay."""
 
-    recipe: dict[str, Any]
+    recipe: TrainRecipe
     launch: str
     folder: str
     on_gpus: bool
+    request: ObserveRequest | None = None
 
 
 def train_on_ray(
@@ -96,15 +96,12 @@ def train_on_ray(
         return _train_in_place(recipe, workers, output, shown)
     job = _job(recipe, workers)
     # Tried again as long as that gets on: `_no_use_in_starting` says when it does not.
-    trainer = _trainer(_work, recipe, workers, job, _run_config(job.launch, output, "ray", max_failures=-1))
+    trainer = _trainer(_work, workers, job, _run_config(job.launch, output, "ray", max_failures=-1))
     with stopped_by_signals(lambda: output.publish(STOP, b"")), shown:
         ended = trainer.fit()
     output.remove(STOP)
     output.remove_tree("ray")
-    payload = cast(dict[str, Any], ended.return_value)
-    if "error" in payload:
-        raise FINAL_ERRORS[payload["error"]](payload["message"])
-    return TrainingResult(**payload)
+    return result_of(ended.return_value)
 
 
 def _train_in_place(
@@ -155,12 +152,7 @@ class _ActorProcesses:
         )
         place = Rendezvous(host=self._host, port=self._port, process=process)
         self._actors[process], self._places[process] = actor, actor.place.remote()
-        payload = {
-            "job": dataclasses.asdict(self._job),
-            "place": dataclasses.asdict(place),
-            "folder": os.getcwd(),
-        }
-        self._work[actor.work.remote(payload)] = process
+        self._work[actor.work.remote(self._job, place, os.getcwd())] = process
         if process == self._recipe.train.num_workers - 1:
             self._check_peers()
 
@@ -212,14 +204,11 @@ class _ParticipantActor:
     def place(self) -> tuple[str, int]:
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    def work(self, payload: dict[str, Any]) -> int:
-        if os.path.isdir(payload["folder"]):  # Ray starts workers in a folder of its own
-            os.chdir(payload["folder"])
+    def work(self, job: ParticipantJob, place: Rendezvous, folder: str) -> int:
+        if os.path.isdir(folder):  # Ray starts workers in a folder of its own
+            os.chdir(folder)
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        job = ParticipantJob(**payload["job"])
-        return participate(
-            job, Rendezvous(**payload["place"]), lambda: (RayMetrics(job.recipe["run"]["name"]),)
-        )
+        return participate(job, place, lambda: (RayMetrics(job.recipe.run.name),))
 
 
 def _kill_process(pid: int) -> None:
@@ -242,54 +231,50 @@ def observe_on_ray(
     output = Folder(recipe.train.output)
     workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0))
     check_workers(workers)
-    job = _job(recipe, workers)
+    job = _job(recipe, workers, request)
     # Beside the run's own folder of Ray, which a run that trains meanwhile clears.
     config = _run_config(job.launch, output, f"ray-{job.launch}", max_failures=0)
     try:
-        ended = _trainer(_observe, recipe, workers, job, config, **dataclasses.asdict(request)).fit()
+        ended = _trainer(_observe, workers, job, config).fit()
     except TrainingFailedError as error:
         raise RuntimeError(f"the replay of {output.url} failed: {error}") from error
     finally:
         output.remove_tree(f"ray-{job.launch}")
-    payload = cast(dict[str, Any], ended.return_value)
-    if "error" in payload:
-        raise FINAL_ERRORS[payload["error"]](payload["message"])
-    return payload["seen"], payload["hardware"]
+    if isinstance(ended.return_value, RankOutcome):
+        result_of(ended.return_value)
+    seen, hardware = ended.return_value
+    return seen, hardware
 
 
-def _observe(payload: dict[str, Any]) -> dict[str, Any]:
+def _observe(config: Mapping[str, _WorkerJob]) -> tuple[ReplayResult, Hardware] | RankOutcome:
     """What each worker of a replay runs."""
-    names = [field.name for field in dataclasses.fields(ObserveRequest)]
-    request = ObserveRequest(**{name: payload.pop(name) for name in names})
-    recipe, process = _joined(_WorkerJob(**payload))
+    job = config["job"]
+    process = _joined(job)
+    assert job.request is not None
     try:
-        _check_peers(recipe.train.mesh.tp)
-        return {"seen": observe(recipe, process, request), "hardware": hardware_of(process.device)}
+        _check_peers(job.recipe.train.mesh.tp)
+        return observe(job.recipe, process, job.request), hardware_of(process.device)
     except tuple(FINAL_ERRORS.values()) as error:
-        return {"error": type(error).__name__, "message": str(error)}
+        return RankOutcome.of_error(error)
 
 
-def _job(recipe: TrainRecipe, workers: Workers) -> _WorkerJob:
+def _job(recipe: TrainRecipe, workers: Workers, request: ObserveRequest | None = None) -> _WorkerJob:
     """A launch under a name of its own: Ray would otherwise take an earlier launch's end for this one's."""
     launch = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}"
     return _WorkerJob(
-        recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus="GPU" in workers.each
+        recipe=recipe, launch=launch, folder=os.getcwd(), on_gpus="GPU" in workers.each, request=request
     )
 
 
 def _trainer(
-    work: Callable[[dict[str, Any]], dict[str, Any]],
-    recipe: TrainRecipe,
-    workers: Workers,
-    job: _WorkerJob,
-    config: RunConfig,
-    **more: Any,
+    work: Callable[[Mapping[str, _WorkerJob]], object], workers: Workers, job: _WorkerJob, config: RunConfig
 ) -> _Trainer:
-    """Ray's trainer of a function on these workers, which is given the job and what stands in `more`."""
-    timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
+    """Ray's trainer of a function on these workers, which is given the job."""
+    table = job.recipe.train
+    timeout = collective_timeout(table.faults.watchdog_seconds)
     return _Trainer(
         work,
-        train_loop_config=dataclasses.asdict(job) | more,
+        train_loop_config={"job": job},
         torch_config=TorchConfig(
             backend="cpu:gloo,cuda:nccl" if job.on_gpus else "gloo", timeout_s=int(timeout.total_seconds())
         ),
@@ -297,8 +282,8 @@ def _trainer(
             num_workers=workers.num,
             use_gpu=job.on_gpus,
             resources_per_worker=dict(workers.each),
-            placement_strategy=recipe.train.resources.placement,
-            label_selector=_selectors(recipe.train.resources.near, workers),
+            placement_strategy=table.resources.placement,
+            label_selector=_selectors(table.resources.near, workers),
         ),
         run_config=config,
     )
@@ -334,12 +319,12 @@ def _run_config(launch: str, output: Folder, folder: str, *, max_failures: int) 
     return RunConfig(name=launch, failure_config=FailureConfig(max_failures=max_failures), **where)
 
 
-def _work(payload: dict[str, Any]) -> dict[str, Any]:
+def _work(config: Mapping[str, _WorkerJob]) -> RankOutcome:
     """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try
     again."""
     began_at = time.time()  # of the process itself no use: Ray may have kept it ready
-    job = _WorkerJob(**payload)
-    recipe, process = _joined(job)
+    job = config["job"]
+    recipe, process = job.recipe, _joined(job)
     output = Folder(recipe.train.output)
     is_first = process.rank == 0
     context = LaunchContext(
@@ -351,28 +336,27 @@ def _work(payload: dict[str, Any]) -> dict[str, Any]:
     try:
         _check_peers(recipe.train.mesh.tp)
         _check_progress(recipe, job.launch)
-        return dataclasses.asdict(train(recipe, context))
+        return RankOutcome(result=train(recipe, context))
     except tuple(FINAL_ERRORS.values()) as error:
-        why = {"error": type(error).__name__, "message": str(error)}
+        outcome = RankOutcome.of_error(error)
         if isinstance(error, _ON_ONE_RANK) and not output.exists(_error_file(job.launch)):
             # This worker's failure makes Ray end the others; the start that follows finds why, and ends on
             # every rank.
-            output.publish(_error_file(job.launch), json.dumps(why).encode())
+            output.publish(_error_file(job.launch), json.dumps(outcome.to_json()).encode())
             raise
-        return why
+        return outcome
     except BaseException as error:
         record_failure(output, process.rank, f"{type(error).__name__}: {error}")
         raise
 
 
-def _joined(job: _WorkerJob) -> tuple[TrainRecipe, Process]:
-    """The recipe of a job, and this worker among those of it."""
+def _joined(job: _WorkerJob) -> Process:
+    """This worker among those of the job."""
     if os.path.isdir(job.folder):  # Ray starts workers in a folder of its own
         os.chdir(job.folder)
-    recipe = parse_table(TrainRecipe, job.recipe)
     if not job.on_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those of the node are not ours
-    return recipe, join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
+    return join_process_group(job.recipe.train.num_workers, job.recipe.train.faults.watchdog_seconds)
 
 
 def _check_peers(tp: int) -> None:
@@ -389,8 +373,7 @@ def _check_progress(recipe: TrainRecipe, launch: str) -> None:
     def look() -> None:
         output = Folder(recipe.train.output)
         if output.exists(_error_file(launch)):
-            why = json.loads(output.read(_error_file(launch)))
-            raise FINAL_ERRORS[why["error"]](why["message"])
+            result_of(RankOutcome.from_json(json.loads(output.read(_error_file(launch)))))
         if message := _no_use_in_starting(recipe, output, launch):
             raise TrainingStoppedError(message)
 

@@ -4,10 +4,12 @@ of failures and `[mix]`."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from lineage.recipe import IN_PROCESS, RecipeError, key
+from lineage.recipe import IN_PROCESS, RecipeError, key, load_recipe
 from trainer.recipe_tables.cache import CacheTable
 from trainer.recipe_tables.evaluation import EvalTable
 from trainer.recipe_tables.failures import (
@@ -488,3 +490,8 @@ class TrainRecipe:
     def seed(self) -> int:
         """The seed of the order and of the initial weights."""
         return self.run.seed if self.train.seed is None else self.train.seed
+
+
+def load_train_recipe(path: str | Path, overrides: Sequence[str] = ()) -> TrainRecipe:
+    """The training recipe at `path` with the changes `key=value`; RecipeError if it is wrong."""
+    return load_recipe(path, TrainRecipe, overrides)

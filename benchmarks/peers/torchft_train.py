@@ -50,7 +50,7 @@ def train(config: dict[str, Any]) -> None:
     from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 
     from trainer.model.attention import document_masks, kernel_for
-    from trainer.model.sizes import model_config
+    from trainer.model.config.sizes import model_config
     from trainer.model.transformer import CausalLM, initial_weight
     from trainer.optim.optimizer import Optimizer as OurOptimizer
     from trainer.recipe_tables.optimizer import OptimizerTable

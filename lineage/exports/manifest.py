@@ -105,5 +105,4 @@ def read_manifest(folder: Folder) -> Manifest | None:
         data = folder.read(MANIFEST)
     except FileNotFoundError:
         return None
-    fields = unseal_format(data, folder.at(MANIFEST), _FORMAT, key="manifest")
-    return Manifest.from_json({name: value for name, value in fields.items() if name != "manifest"})
+    return Manifest.from_json(unseal_format(data, folder.at(MANIFEST), _FORMAT, key="manifest"))

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from blake3 import blake3
 
 from lineage.ids import ID_BYTES, content_hash
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder, StorageError
 
 CHECKSUMS_FILE: Final = "checksums.json"
+_FORMAT: Final = 1
 _READ_BYTES: Final = 8 << 20
 
 
 class DamagedFileError(StorageError):
     """A file under OUT does not hold what was written; the message names it."""
+
+
+def refusal(where: str, reason: str) -> DamagedFileError:
+    """The error for a file that does not hold what was written."""
+    return DamagedFileError(
+        f"{where} is damaged: {reason}. Run sluice verify, and restore the file from a copy"
+    )
 
 
 def seal(fields: Mapping[str, Any]) -> bytes:
@@ -31,30 +40,34 @@ def seal(fields: Mapping[str, Any]) -> bytes:
     return body + _tail(body)
 
 
-def unseal(data: bytes, where: str) -> dict[str, Any]:
+def unseal(data: bytes, where: str) -> dict[str, object]:
     """The fields of a sealed file without its checksum; DamagedFileError if a byte of it is not as
     written."""
-    at = data.rfind(b',\n "checksum": ')
-    if at < 0:
-        raise DamagedFileError(
-            f"{where} is damaged: it does not end with its checksum; restore it from a copy"
-        )
-    body = data[:at]
-    if data[at:] != _tail(body):
-        raise DamagedFileError(
-            f"{where} is damaged: its checksum should be {content_hash(body).hex()}, "
-            f"it ends with {data[at:][-40:]!r}; restore it from a copy"
-        )
-    fields: dict[str, Any] = json.loads(body + b"}")
+    fields: dict[str, object] = json.loads(sealed_body(data, where) + b"}")
     return fields
 
 
-def unseal_format(data: bytes, where: str, version: int, *, key: str = "format") -> dict[str, Any]:
-    """The same of a file whose `key` says in which format it is; StorageError for another than `version`."""
+def sealed_body(data: bytes, where: str) -> bytes:
+    """The bytes of a sealed file that its checksum covers, which lack the closing brace; DamagedFileError if one
+    is not as written."""
+    at = data.rfind(b',\n "checksum": ')
+    if at < 0:
+        raise refusal(where, "it does not end with its checksum")
+    body = data[:at]
+    if data[at:] != _tail(body):
+        expected = content_hash(body).hex()
+        raise refusal(where, f"its checksum should be {expected}, it ends with {data[at:][-40:]!r}")
+    return body
+
+
+def unseal_format(data: bytes, where: str, version: int, *, key: str = "format") -> dict[str, object]:
+    """The same, less `key`, of a file whose `key` says in which format it is; StorageError for another than
+    `version`."""
     fields = unseal(data, where)
-    if fields[key] != version:
+    found = fields.pop(key)
+    if found != version:
         raise StorageError(
-            f"{where} has format {fields[key]}, this version reads {version}: make it again from its inputs, or"
+            f"{where} has format {found}, this version reads {version}: make it again from its inputs, or"
             " use the version that wrote it"
         )
     return fields
@@ -87,10 +100,7 @@ def check_file(folder: Folder, name: str, digest: str) -> None:
     """DamagedFileError unless a file has this BLAKE3-128 (hex); FileNotFoundError if it is not there."""
     found = hash_file(folder, name)
     if found != digest:
-        raise DamagedFileError(
-            f"{folder.at(name)} is damaged: its hash is {found}, expected {digest}. Run sluice verify, and"
-            " restore the file from a copy"
-        )
+        raise refusal(folder.at(name), f"its hash is {found}, expected {digest}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +122,14 @@ class TableSum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checksums:
+class Checksums(JsonRecord):
     """checksums.json: every file under OUT that index.json does not name, and each table's version and row
     count.
 
     A table that facts are appended to may be newer than `tables` says (see lineage.store.checksum_update)."""
 
-    files: tuple[FileSum, ...]
     tables: tuple[TableSum, ...]
+    files: tuple[FileSum, ...]
 
 
 def sum_file(folder: Folder, name: str) -> FileSum:
@@ -129,9 +139,7 @@ def sum_file(folder: Folder, name: str) -> FileSum:
 
 def encode_checksums(sums: Checksums) -> bytes:
     """The bytes of checksums.json."""
-    return seal(
-        {"format": 1, "tables": [asdict(t) for t in sums.tables], "files": [asdict(f) for f in sums.files]}
-    )
+    return seal({"format": _FORMAT, **sums.to_json()})
 
 
 def read_checksums(folder: Folder) -> Checksums:
@@ -142,8 +150,4 @@ def read_checksums(folder: Folder) -> Checksums:
         raise StorageError(
             f"no {CHECKSUMS_FILE} in {folder.url}: the run is not finished; run it again"
         ) from error
-    fields = unseal(data, folder.at(CHECKSUMS_FILE))
-    return Checksums(
-        files=tuple(FileSum(**entry) for entry in fields["files"]),
-        tables=tuple(TableSum(**entry) for entry in fields["tables"]),
-    )
+    return Checksums.from_json(unseal_format(data, folder.at(CHECKSUMS_FILE), _FORMAT))

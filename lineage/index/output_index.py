@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.ids import content_hash
@@ -72,7 +72,7 @@ class PartFile(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
+class Index(JsonRecord):
     """What a finished OUT holds. `version` is 1 after the run, and one more after each purge."""
 
     version: int
@@ -80,7 +80,6 @@ class Index:
     shards: tuple[Shard, ...]
     documents: tuple[PartFile, ...]
     dedup: tuple[PartFile, ...]
-    format: int = field(default=FORMAT)
 
     def __post_init__(self) -> None:
         for entries in (self.shards, self.documents, self.dedup):
@@ -150,17 +149,16 @@ def make_index(
 
 def encode_index(index: Index) -> bytes:
     """The bytes of index.json; equal indexes give equal bytes."""
+    plain = index.to_json()
     return seal(
         {
-            "format": index.format,
-            "version": index.version,
-            "tokenizer": index.tokenizer.to_json() if index.has_tokens else None,
+            "format": FORMAT,
+            "version": plain.pop("version"),
+            "tokenizer": plain.pop("tokenizer") if index.has_tokens else None,
             "order_fingerprint": index.order_fingerprint,
             "content_fingerprint": index.content_fingerprint,
-            "shards": [shard.to_json() for shard in index.shards],
-            "documents": [part.to_json() for part in index.documents],
-            "dedup": [part.to_json() for part in index.dedup],
         }
+        | {name: plain[name] for name in ("shards", "documents", "dedup")}
     )
 
 
@@ -168,13 +166,8 @@ def decode_index(data: bytes, where: str) -> Index:
     """The index that `data` holds; DamagedFileError if a byte of it is wrong, StorageError for another
     format."""
     fields = unseal_format(data, where, FORMAT)
-    return make_index(
-        tokenizer=TokenizerIdentity.from_json(fields["tokenizer"]) if fields["tokenizer"] else NO_TOKENIZER,
-        shards=(Shard.from_json(entry) for entry in fields["shards"]),
-        documents=(PartFile.from_json(entry) for entry in fields["documents"]),
-        dedup=(PartFile.from_json(entry) for entry in fields["dedup"]),
-        version=fields["version"],
-    )
+    del fields["order_fingerprint"], fields["content_fingerprint"]  # computed from the rest
+    return Index.from_json(fields | {"tokenizer": fields["tokenizer"] or NO_TOKENIZER.to_json()})
 
 
 def publish_index(folder: Folder, index: Index) -> None:

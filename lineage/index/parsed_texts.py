@@ -45,14 +45,14 @@ class ParsedPart(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedTexts:
+class ParsedTexts(JsonRecord):
     """The parsed texts of a run, in order of (source, part). `removed` names the purge that took them all
     away. Where they are not `kept`, the parts have facts alone (`tokenize.off` without run.keep_text), and
     `file` is empty."""
 
-    parts: tuple[ParsedPart, ...]
     kept: bool = True
     removed: str | None = None
+    parts: tuple[ParsedPart, ...]
 
     def files(self) -> dict[str, str]:
         """The hash (hex) of every file of texts, by name."""
@@ -107,9 +107,9 @@ def publish_texts(
     out: Folder, parts: Iterable[ParsedPart], *, kept: bool = True, removed: str | None = None
 ) -> None:
     """Make these the parsed texts of `out`, atomically. Every file that is named must be there already."""
-    ordered = sorted(parts, key=lambda part: (part.source, part.part))
-    plain = [part.to_json() for part in ordered]
-    out.publish(TEXTS_FILE, seal({"format": _FORMAT, "kept": kept, "removed": removed, "parts": plain}))
+    ordered = tuple(sorted(parts, key=lambda part: (part.source, part.part)))
+    texts = ParsedTexts(kept=kept, removed=removed, parts=ordered)
+    out.publish(TEXTS_FILE, seal({"format": _FORMAT, **texts.to_json()}))
 
 
 def read_parsed_texts(out: Folder) -> ParsedTexts | None:
@@ -119,12 +119,7 @@ def read_parsed_texts(out: Folder) -> ParsedTexts | None:
         data = out.read(TEXTS_FILE)
     except FileNotFoundError:
         return None
-    fields = unseal_format(data, out.at(TEXTS_FILE), _FORMAT)
-    return ParsedTexts(
-        parts=tuple(ParsedPart.from_json(entry) for entry in fields["parts"]),
-        kept=fields["kept"],
-        removed=fields["removed"],
-    )
+    return ParsedTexts.from_json(unseal_format(data, out.at(TEXTS_FILE), _FORMAT))
 
 
 def parsed_text_files(out: Folder) -> dict[str, str]:

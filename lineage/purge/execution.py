@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,13 +32,14 @@ from lineage.index.checksums import CHECKSUMS_FILE, read_checksums, sum_file
 from lineage.index.names import EXCERPTS_FILE, REPORT_FILE
 from lineage.index.output_index import Index, PartFile, Shard, make_index, publish_index, read_index
 from lineage.index.parsed_texts import FOLDER, TEXTS_FILE, parsed_text_files, read_parsed_texts
+from lineage.json_record import JsonRecord
 from lineage.openlineage import EventDataset, JobFacts, dataset_name, job_events
 from lineage.purge.erase import erase_old_versions, refuse_if_bytes_would_stay, remove_leftovers
 from lineage.purge.exports import CleanedExports, CleanExport, check_forgotten, clean_exports
 from lineage.purge.parsed_texts import clean_parsed_texts, remove_parsed_texts
 from lineage.purge.plan import PARSED_TEXTS_KIND, PlanHooks, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.returned import strays
-from lineage.purge.rewrite import Span, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
+from lineage.purge.rewrite import TokenRange, drop_excerpts, rewrite_dedup, rewrite_part, rewrite_shard
 from lineage.purge.sweeps import DropCached, sweep_own_caches
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE, Hold, hold
@@ -94,7 +95,7 @@ class PurgeResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Intent:
+class _Intent(JsonRecord):
     """A purge that has begun. `old_files` are those that the rewritten ones replace, and those of other
     generations that a backup brought back. `version_before` is that of the index that it found, and
     `version_after` of the one that it leaves: one more, unless that index came from a backup."""
@@ -180,10 +181,9 @@ def unfinished_purge(out: Folder) -> str | None:
 
 def _read_intent(out: Folder) -> _Intent | None:
     try:
-        fields: dict[str, Any] = json.loads(out.read(_INTENT))
+        return _Intent.from_json(json.loads(out.read(_INTENT)))
     except FileNotFoundError:
         return None
-    return _Intent(**{**fields, "old_files": tuple(fields["old_files"])})
 
 
 def _refuse_unfinished(out: Folder) -> None:
@@ -235,7 +235,7 @@ class _Purge:
             old_files=tuple(old_files),
         )
         self._held.check()
-        self._out.publish(_INTENT, json.dumps(asdict(intent), indent=1).encode())
+        self._out.publish(_INTENT, json.dumps(intent.to_json(), indent=1).encode())
         return intent
 
     def finish(self, intent: _Intent, *, resumed: bool = False) -> None:
@@ -347,13 +347,13 @@ class _Purge:
 class _AffectedFiles:
     """The files that hold something of the purged rows, and what of it."""
 
-    shards: tuple[tuple[Shard, list[Span]], ...]
+    shards: tuple[tuple[Shard, list[TokenRange]], ...]
     parts: tuple[tuple[PartFile, list[int]], ...]
     dedup: tuple[PartFile, ...]
 
     @classmethod
     def of(cls, index: Index, rows: pa.Table) -> _AffectedFiles:
-        spans: dict[tuple[str, int], list[Span]] = {}
+        spans: dict[tuple[str, int], list[TokenRange]] = {}
         part_rows: dict[tuple[str, int], list[int]] = {}
         kept_in: set[tuple[str, int]] = set()
         for row in rows.to_pylist():
@@ -391,10 +391,9 @@ def _replaced(
 
 def _purged_rows(intent: _Intent, rows: pa.Table) -> pa.Table:
     """A row of `purged` for each document: its placement where it has one."""
-    by_id: dict[bytes, dict[str, Any]] = {}
-    for row in rows.to_pylist():
-        if row["doc_id"] not in by_id or row["shard"] is not None:
-            by_id[row["doc_id"]] = row
+    every = rows.to_pylist()
+    # The last of a document counts.
+    by_id = {row["doc_id"]: row for row in sorted(every, key=lambda row: row["shard"] is not None)}
     purged = [
         {
             "purge_id": intent.purge_id,

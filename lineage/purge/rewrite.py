@@ -23,7 +23,7 @@ from lineage.storage.folder import Folder
 from lineage.storage.hashing_file import HashingFile
 from lineage.store.tables import PARSED_TEXTS, PART
 
-Span = tuple[int, int]
+TokenRange = tuple[int, int]
 """Tokens [start, start + num_tokens) of a shard."""
 
 RowGroups = Callable[[pq.ParquetFile], Iterator[pa.Table]]
@@ -32,7 +32,7 @@ RowGroups = Callable[[pq.ParquetFile], Iterator[pa.Table]]
 _ERASED: Final = ("text", "metadata")
 
 
-def rewrite_shard(out: Folder, shard: Shard, spans: Sequence[Span], eot_id: int) -> Shard:
+def rewrite_shard(out: Folder, shard: Shard, spans: Sequence[TokenRange], eot_id: int) -> Shard:
     """Publish the shard's next generation with the tokens of `spans` replaced by end-of-text."""
     file, blocks_file, _ = shard_names(shard.source, shard.shard, generation_of(shard.file) + 1)
     hasher = ShardHasher()

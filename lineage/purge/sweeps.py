@@ -6,15 +6,15 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import append, read_table
+from lineage.store.rows import SweepRow
 from lineage.store.tables import SCHEMAS
 
 DropCached = Callable[[str, Collection[str]], bool]
@@ -37,9 +37,9 @@ def unswept(out: Folder, index: Index) -> tuple[UnsweptCache, ...]:
 
     They cannot serve a purged block (blocks are named by their hash); they drop it when they next start."""
     return tuple(
-        UnsweptCache(host=host, folder=folder, run=row["run"], at=row["at"])
+        UnsweptCache(host=host, folder=folder, run=row.run, at=row.at)
         for (host, folder), row in sorted(_last_sweeps(out, index).items())
-        if row["content_fingerprint"] != index.content_fingerprint
+        if row.content_fingerprint != index.content_fingerprint
     )
 
 
@@ -56,32 +56,31 @@ def sweep_own_caches(out: Folder, index: Index, drop: DropCached, transaction_id
             continue
         if not drop(folder, hashes):  # a block is named by its hash, so none that stays can be served
             continue
-        row = last | {
-            "content_fingerprint": index.content_fingerprint,
-            "at": datetime.now(UTC).strftime(
-                "%Y-%m-%dT%H:%M:%SZ"
-            ),  # as training writes it: they are compared
-        }
+        row = replace(
+            last,
+            content_fingerprint=index.content_fingerprint,
+            at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),  # as training writes it: they are compared
+        )
         append(
             out,
             "cache_sweeps",
-            pa.Table.from_pylist([row], SCHEMAS["cache_sweeps"]),
+            pa.Table.from_pylist([asdict(row)], SCHEMAS["cache_sweeps"]),
             f"{transaction_id}:{host}:{folder}",
         )
         swept = True
     return swept
 
 
-def _last_sweeps(out: Folder, index: Index) -> dict[tuple[str, str], dict[str, Any]]:
+def _last_sweeps(out: Folder, index: Index) -> dict[tuple[str, str], SweepRow]:
     """The last cleaning of each cache, by (host, folder); of two in one second that for the content of
     `index`."""
 
-    def rank(row: dict[str, Any]) -> tuple[str, bool]:
-        return row["at"], row["content_fingerprint"] == index.content_fingerprint
+    def rank(row: SweepRow) -> tuple[str, bool]:
+        return row.at, row.content_fingerprint == index.content_fingerprint
 
-    last: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in read_table(out, "cache_sweeps").to_pylist():
-        cache = row["host"], row["folder"]
+    last: dict[tuple[str, str], SweepRow] = {}
+    for row in (SweepRow(**plain) for plain in read_table(out, "cache_sweeps").to_pylist()):
+        cache = row.host, row.folder
         if cache not in last or rank(row) > rank(last[cache]):
             last[cache] = row
     return last

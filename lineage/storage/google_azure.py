@@ -6,7 +6,7 @@ alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -84,7 +84,7 @@ def _erase_google(url: str) -> int:
     return sum(1 for found in _google_objects(url, softDeleted="true") if not found["name"].startswith(work))
 
 
-def _google_objects(url: str, **which: str) -> Iterator[dict[str, Any]]:
+def _google_objects(url: str, **which: str) -> Iterator[Mapping[str, str]]:
     """The objects below a folder, as the store's own listing tells them."""
     more: dict[str, str] = {}
     while True:

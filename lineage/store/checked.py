@@ -19,13 +19,12 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import xxhash
-from blake3 import blake3
 
-from lineage.ids import ID_BYTES, content_hash
-from lineage.index.checksums import CHECKSUMS_FILE, DamagedFileError, hash_file, seal
+from lineage.ids import content_hash
+from lineage.index.checksums import CHECKSUMS_FILE, FileSum, hash_file, refusal, seal, sealed_body
 from lineage.storage.folder import Folder
 
 GROUP_ROWS: Final = 16_384
@@ -43,13 +42,6 @@ _RUN_BYTES: Final = 32 << 20
 Bound = int | str
 Needs = Mapping[str, Sequence[tuple[Bound, Bound]]]
 """For each of some columns the ranges (both ends included) of which a row that is asked for has one."""
-
-
-def refusal(where: str, reason: str) -> DamagedFileError:
-    """The error for a file that does not hold what was written."""
-    return DamagedFileError(
-        f"{where} is damaged: {reason}. Run sluice verify, and restore the file from a copy"
-    )
 
 
 def may_hold(bounds: Mapping[str, tuple[Bound, Bound]], needs: Needs) -> bool:
@@ -130,7 +122,7 @@ def read_sums(table: Folder, path: str) -> Sums | None:
         data = table.read(name)
     except FileNotFoundError:
         return None
-    fields: dict[str, Any] = json.loads(unsealed_body(data, table.at(name)) + b"}")
+    fields = json.loads(sealed_body(data, table.at(name)) + b"}")
     groups = (
         CheckedRowGroup(
             bounds={column: (low, high) for column, (low, high) in bounds.items()},
@@ -214,7 +206,7 @@ class LogSums:
         except FileNotFoundError:
             self._body = b""
         else:
-            self._body = unsealed_body(data, out.at(CHECKSUMS_FILE))
+            self._body = sealed_body(data, out.at(CHECKSUMS_FILE))
 
     def check(self, name: str, version: int | None = None) -> None:
         """Compare the files that define table `name` at a Delta version, or now, with their hashes;
@@ -254,14 +246,5 @@ class LogSums:
         # The file is searched and not parsed: with ten billion documents it has a hundred thousand lines.
         line = rb'\n  (\{"file":"lineage/%s/_delta_log/[^\n]*\})' % re.escape(name.encode())
         for found in re.finditer(line, self._body):
-            entry: dict[str, Any] = json.loads(found[1])
-            yield entry["file"], entry["hash"]
-
-
-def unsealed_body(data: bytes, where: str) -> bytes:
-    """The bytes of a sealed file that its checksum covers; DamagedFileError if one is not as written."""
-    body, mark, tail = data.rpartition(b',\n "checksum": "')
-    expected = blake3(body).digest(length=ID_BYTES).hex()
-    if not mark or tail != b'%s"\n}\n' % expected.encode():
-        raise refusal(where, "it does not end with its own checksum")
-    return body
+            entry = FileSum(**json.loads(found[1]))
+            yield entry.file, entry.hash

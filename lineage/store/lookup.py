@@ -48,8 +48,8 @@ from lineage.store.rows import (
     PurgeRow,
     RunRow,
     SegmentRow,
+    ShardSpan,
     SignalsRow,
-    Span,
     StepRow,
 )
 
@@ -229,7 +229,7 @@ class Lookup:
             next(self._select("url_index", ("count(DISTINCT doc_id)",), where, _with_key(_name_key(host))))[0]
         )
 
-    def at_spans(self, spans: Sequence[Span]) -> list[list[PlacementRow]]:
+    def at_spans(self, spans: Sequence[ShardSpan]) -> list[list[PlacementRow]]:
         """For each span of a shard the placements that any of its tokens belong to, in order."""
         known: dict[tuple[str, int], dict[int, PlacementRow]] = defaultdict(dict)
         left = list(dict.fromkeys(spans))
@@ -240,14 +240,16 @@ class Lookup:
             left = [span for span in left if not _is_begun(span, known[span.source, span.shard].values())]
         return [_within(span, known[span.source, span.shard].values()) for span in spans]
 
-    def at_spans_of_run(self, prefix: str, spans: Iterable[Span]) -> dict[Span, list[PlacementRow]]:
+    def at_spans_of_run(self, prefix: str, spans: Iterable[ShardSpan]) -> dict[ShardSpan, list[PlacementRow]]:
         """`at_spans` for a training run, which puts `prefix` before the names of this output's sources; spans
         of its other sources are in other outputs, and left out."""
         ours = [span for span in dict.fromkeys(spans) if span.source.startswith(prefix)]
         here = [span._replace(source=span.source.removeprefix(prefix)) for span in ours]
         return dict(zip(ours, self.at_spans(here), strict=True))
 
-    def _reaching(self, place: tuple[str, int], spans: Sequence[Span], reach: int) -> Iterator[PlacementRow]:
+    def _reaching(
+        self, place: tuple[str, int], spans: Sequence[ShardSpan], reach: int
+    ) -> Iterator[PlacementRow]:
         for first in range(0, len(spans), _SPANS_A_QUESTION):
             asked = spans[first : first + _SPANS_A_QUESTION]
             wanted = " OR ".join(_overlaps(span, reach) for span in asked)
@@ -452,18 +454,18 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _overlaps(span: Span, reach: int) -> str:
+def _overlaps(span: ShardSpan, reach: int) -> str:
     end = int(span.start + span.num_tokens)
     return f"(start < {end} AND start > {int(span.start - reach)} AND start + num_tokens > {int(span.start)})"
 
 
-def _within(span: Span, placements: Iterable[PlacementRow]) -> list[PlacementRow]:
+def _within(span: ShardSpan, placements: Iterable[PlacementRow]) -> list[PlacementRow]:
     end = span.start + span.num_tokens
     here = (row for row in placements if row.start < end and row.start + row.num_tokens > span.start)
     return sorted(here, key=lambda row: row.start)
 
 
-def _is_begun(span: Span, placements: Iterable[PlacementRow]) -> bool:
+def _is_begun(span: ShardSpan, placements: Iterable[PlacementRow]) -> bool:
     """Whether the placement of the span's first token is among these."""
     return any(row.start <= span.start < row.start + row.num_tokens for row in placements)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class ShardSpan(NamedTuple):
     """Tokens [start, start + num_tokens) of a shard."""
 
     source: str

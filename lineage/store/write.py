@@ -51,6 +51,8 @@ before."""
 _WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """Arrow types with 64-bit offsets, by those with 32-bit ones."""
 
+_MOST_RANGES: Final = 1024
+
 Bounds = dict[str, tuple[Bound, Bound]]
 """The least and the greatest value of each column that files are pruned by."""
 
@@ -77,11 +79,17 @@ def table_folder(out: Folder, name: str) -> Folder:
 def num_buckets(num_rows: int) -> int:
     """How many buckets a table of `num_rows` rows gets: the least power of two that keeps them at
     ROWS_PER_BUCKET."""
-    return _num_ranges(num_rows, ROWS_PER_BUCKET)
+    return _in_powers(num_rows, ROWS_PER_BUCKET)
 
 
-def _num_ranges(num_rows: int, most: int) -> int:
+def _in_powers(num_rows: int, most: int) -> int:
     return 1 << max(0, (max(num_rows, 1) - 1).bit_length() - most.bit_length() + 1)
+
+
+def num_ranges(num_rows: int) -> int:
+    """In how many ranges of `k` one process looks at so many rows: PIECES of each bucket, up to 67 million rows. A
+    shuffle that spills writes a stretch of every range each time, so that more would cost time."""
+    return max(num_buckets(num_rows), min(_num_pieces(num_rows), _MOST_RANGES))
 
 
 def placement_buckets(num_documents: Iterable[tuple[str, int, int]]) -> Iterator[list[tuple[str, int]]]:
@@ -251,7 +259,7 @@ def table_pieces(num_rows: Mapping[str, int]) -> dict[str, int]:
 def _num_pieces(num_rows: int) -> int:
     if (buckets := num_buckets(num_rows)) > 1:
         return PIECES * buckets
-    return min(PIECES, _num_ranges(num_rows, max(1, ROWS_PER_BUCKET // PIECES)))
+    return min(PIECES, _in_powers(num_rows, max(1, ROWS_PER_BUCKET // PIECES)))
 
 
 def add_rows(shuffle: Shuffle, name: str, rows: pa.Table) -> None:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from lineage.json_record import Json
 from lineage.store.rows import DocumentRow
 from lineage.trace.exposure import Exposure
-
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

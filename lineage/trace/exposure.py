@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lineage.store.delta import StoreError
-from lineage.store.rows import PurgeRow, RunRow, SegmentRow, Span
+from lineage.store.rows import PurgeRow, RunRow, SegmentRow, ShardSpan
 from lineage.trace.attempt_line import AttemptStart, line_to
 
 
@@ -34,10 +34,10 @@ class Reading(NamedTuple):
     num_tokens: int
 
 
-FindReadings = Callable[[str, Span, int], Sequence[Reading]]
+FindReadings = Callable[[str, ShardSpan, int], Sequence[Reading]]
 """(a run's plan as JSON, a span, n) -> every sequence below n that reads any of it, rising."""
 
-LocateSequences = Callable[[str, Sequence[int]], Sequence[Span]]
+LocateSequences = Callable[[str, Sequence[int]], Sequence[ShardSpan]]
 """(a run's plan as JSON, sequence numbers) -> where each lies."""
 
 
@@ -123,7 +123,7 @@ def fold(runs: Iterable[RunRow], segments: Iterable[SegmentRow]) -> list[Trainin
 
 
 def exposures(
-    run: TrainingRun, span: Span, find: FindReadings, erased_in: frozenset[str] = frozenset()
+    run: TrainingRun, span: ShardSpan, find: FindReadings, erased_in: frozenset[str] = frozenset()
 ) -> list[Exposure]:
     """Every row of `run` that read tokens of `span`, by (step, row).
 

@@ -26,7 +26,7 @@ from lineage.store.rows import (
     PurgedRow,
     RunRow,
     SegmentRow,
-    Span,
+    ShardSpan,
 )
 from lineage.trace.document_history import DocumentHistory, DuplicateCluster, PurgeOfDocument, StageDecision
 from lineage.trace.exposure import (
@@ -186,7 +186,7 @@ class Tracer:
 
     def by_token(self, source: str, shard: int, offset: int) -> list[DocumentHistory]:
         """The document that a token of a shard belongs to."""
-        [placements] = self._lookup.at_spans([Span(source, shard, offset, 1)])
+        [placements] = self._lookup.at_spans([ShardSpan(source, shard, offset, 1)])
         if not placements:
             raise UnknownError(f"no document at token {offset} of shard {source}/{shard} in {self._out.url}")
         return self.histories([placement.doc_id for placement in placements])
@@ -239,7 +239,7 @@ class Tracer:
     def _ids_of_rows(self, run: TrainingRun, step: int, rows: range) -> list[bytes]:
         """The ids of the documents that stood in these rows of a step's batch, as each of its plans has it."""
         assert self._functions.locate is not None
-        spans: list[Span] = []
+        spans: list[ShardSpan] = []
         for plan in plans_of_step(run, step):
             spans += self._functions.locate(plan.plan, [step * plan.global_batch + number for number in rows])
         return self._read_by(run, spans)
@@ -295,7 +295,7 @@ class Tracer:
             for part in parts
         ]
 
-    def _read_by(self, run: TrainingRun, spans: Iterable[Span]) -> list[bytes]:
+    def _read_by(self, run: TrainingRun, spans: Iterable[ShardSpan]) -> list[bytes]:
         """The ids of the documents of this output (a run may read several) that `spans` hold, in that
         order."""
         asked = list(spans)
@@ -370,7 +370,7 @@ class Tracer:
         if self._functions.find is None or row.shard is None or row.start is None or row.num_tokens is None:
             return ()
         start, end = (0, row.num_tokens) if within is None else within
-        span = Span(row.shard_source, row.shard, row.start + start, min(end, row.num_tokens) - start)
+        span = ShardSpan(row.shard_source, row.shard, row.start + start, min(end, row.num_tokens) - start)
         erased_in: frozenset[str] = frozenset()
         if erased:
             ids, purges = {entry.purge_id for entry in erased}, self._lookup.purges()

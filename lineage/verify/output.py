@@ -36,7 +36,7 @@ from lineage.store.delta import read_table, state
 from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import APPENDED
-from lineage.store.write import num_buckets
+from lineage.store.write import num_ranges
 from lineage.verify.documents import (
     Facts,
     check_documents,
@@ -140,7 +140,7 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
 def _check_documents(
     out: Folder, index: Index, facts: Facts, purged: PurgedSpans, hooks: VerifyHooks
 ) -> Iterator[Problem]:
-    with Shuffle(num_buckets(state(out, "documents").num_rows)) as shuffle:
+    with Shuffle(num_ranges(state(out, "documents").num_rows)) as shuffle:
         documents = "lineage/documents"
         yield from guarded("table.unreadable", documents, shuffle_documents(out, shuffle, facts, purged))
         yield from shuffle_parts(out, index, shuffle)

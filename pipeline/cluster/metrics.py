@@ -9,7 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from ray.util.metrics import Counter, Gauge
 
 COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "sluice_data_units": ("units of work done", ("run", "phase")),
@@ -106,7 +109,7 @@ class PhaseMetrics:
             self._counters[name].inc(amount, tags=tags)
 
 
-def _made() -> tuple[dict[str, Any], dict[str, Any]]:
+def _made() -> tuple[dict[str, Counter], dict[str, Gauge]]:
     """Ray's counters and gauges, by name."""
     from ray.util.metrics import Counter, Gauge
 

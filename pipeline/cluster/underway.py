@@ -8,7 +8,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
 EVERY_SECONDS: Final = 5.0
 """A unit tells so often, for the first time when it has taken as long."""
@@ -16,7 +19,7 @@ _PATIENCE_SECONDS: Final = 2.0
 _BOARD: Final = "sluice-units-under-way"
 
 _here: dict[str, float] = {}
-_boards: dict[str, Any] = {}
+_boards: dict[str, ActorHandle] = {}
 
 
 class UnitProgress:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lineage.index.output_index import read_index
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.recipe.checks import MAX_FILES, MAX_SOURCES
 from pipeline.results.rows import opened, read_rows
@@ -56,7 +57,7 @@ class EarlierFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysFile:
+class KeysFile(JsonRecord):
     """A file of keys under one ordinal: of this run or, if `earlier`, of a finished output."""
 
     ordinal: int
@@ -144,16 +145,13 @@ def publish_slices(folder: Folder, files: Sequence[KeysFile], num_slices: int) -
     for number, places in enumerate(np.array_split(np.arange(len(files)), num_slices)):
         chosen = [files[index] for index in places]
         starts.append(chosen[0].ordinal)
-        folder.write(_slice_name(number), json.dumps([asdict(file) for file in chosen]).encode())
+        folder.write(_slice_name(number), json.dumps([file.to_json() for file in chosen]).encode())
     return tuple(starts)
 
 
 def open_slice(folder: Folder, number: int) -> list[KeysFile]:
     """The files of one slice."""
-    return [
-        KeysFile(**{**entry, "parts": tuple((part, name) for part, name in entry["parts"])})
-        for entry in json.loads(folder.read(_slice_name(number)))
-    ]
+    return list(map(KeysFile.from_json, json.loads(folder.read(_slice_name(number)))))
 
 
 def _slice_name(number: int) -> str:

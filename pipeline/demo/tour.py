@@ -26,7 +26,7 @@ from rich.table import Table
 
 from lineage.purge.execution import PurgeRequest, PurgeResult, apply
 from lineage.purge.plan import PurgeMatch
-from lineage.recipe import RecipeError, load_recipe
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.trace.document_history import DocumentHistory
 from lineage.verify.output import verify
@@ -192,10 +192,10 @@ def _show_truth(screen: Console, found: Sequence[PlantOutcome]) -> None:
 
 def _train(places: DemoPaths, screen: Console) -> dict[str, object]:
     from trainer.launch import train_on_ray
-    from trainer.options import TrainRecipe
+    from trainer.options import load_train_recipe
     from trainer.run.preflight import check_training
 
-    recipe = load_recipe(places.recipe("train"), TrainRecipe)
+    recipe = load_train_recipe(places.recipe("train"))
     check_training(recipe)
     result = train_on_ray(recipe)
     screen.print(
@@ -248,10 +248,10 @@ def _forget(places: DemoPaths, screen: Console) -> _Certificate:
     from trainer.evidence.certificate import certify_replay
     from trainer.evidence.check import check_certificate
     from trainer.launch import train_on_ray
-    from trainer.options import TrainRecipe
+    from trainer.options import load_train_recipe
     from trainer.recovery.forget import forget
 
-    recipe = load_recipe(places.recipe("train"), TrainRecipe)
+    recipe = load_train_recipe(places.recipe("train"))
     asked = forget(recipe, ["all"], restart=True)
     for line in asked.lines:
         screen.print(line, markup=False, soft_wrap=True)

@@ -43,7 +43,7 @@ def export_checkpoint(
     RecipeError where there are no such checkpoints, or the tokenizer is another; CheckpointError where a file
     is damaged."""
     from trainer.huggingface.model_card import averaged_checkpoints, read_card
-    from trainer.model.family_table import FAMILIES
+    from trainer.model.config.family_table import FAMILIES
 
     check_outside("--to", to)
     if not output.exists("model.json"):

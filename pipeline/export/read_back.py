@@ -20,9 +20,9 @@ def check_export(folder: Folder, output: str | None = None) -> Iterator[CheckedP
     its tokenizer. `output`: where the run lies now; None: where it lay. Errors as of `read_back`."""
     from trainer.huggingface.read_back import CheckedPart, made_from, read_back
 
-    row = made_from(folder)
-    yield from read_back(folder, Folder(output or row["output"]))
-    yield CheckedPart(_TOKENIZER, _tokenizer_apart(folder, TokenizerIdentity(**row["tokenizer"])))
+    made = made_from(folder)
+    yield from read_back(folder, Folder(output or made.output))
+    yield CheckedPart(_TOKENIZER, _tokenizer_apart(folder, made.tokenizer))
 
 
 def _tokenizer_apart(folder: Folder, named: TokenizerIdentity) -> str:

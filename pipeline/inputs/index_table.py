@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import duckdb
 from fsspec import AbstractFileSystem
@@ -32,8 +32,13 @@ pieces."""
 _CONNECTIONS: Final = 8
 """Of all threads that read an index."""
 
-Node = dict[str, Any]
-"""A part of a parsed statement, as DuckDB writes it."""
+
+class _Part(NamedTuple):
+    """A part of a parsed statement: its class, and the function (in lower case) or the column that it names."""
+
+    kind: str
+    function: str
+    column: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +76,13 @@ class IndexTable:
             raise refusal("expected one condition, as it stands behind WHERE, and nothing behind it")
         columns = {name.lower() for name in self.columns}
         is_fixed = self._functions()
-        for node in _nodes(condition):
-            kind, function = node.get("class"), str(node.get("function_name") or "").lower()
+        for kind, function, column in _parts(condition):
             if kind == "SUBQUERY":
                 raise refusal(
                     "it holds a SELECT of its own: expected a condition on a row of the index alone"
                 )
-            if kind == "COLUMN_REF" and node["column_names"][0].lower() not in columns:
-                raise refusal(
-                    f"the index has no column {node['column_names'][0]!r}; it has {', '.join(sorted(self.columns))}"
-                )
+            if kind == "COLUMN_REF" and column.lower() not in columns:
+                raise refusal(f"the index has no column {column!r}; it has {', '.join(sorted(self.columns))}")
             if function and not is_fixed.get(function, False):
                 known = function in is_fixed
                 why = (
@@ -92,15 +94,15 @@ class IndexTable:
         except duckdb.Error as error:
             raise refusal(first_line(error)) from error
 
-    def _parsed(self, where: str) -> Node:
+    def _parsed(self, where: str) -> dict[str, object]:
         """The parts of a SELECT with this condition; duckdb.Error where it is no SQL."""
         statement = f"SELECT * FROM t WHERE (\n{where}\n)"
         (text,) = self.connection.execute("SELECT json_serialize_sql($1)", [statement]).fetchall()[0]
         told = json.loads(text)
         if told["error"]:
             raise duckdb.ParserException(told["error_message"])
-        node: Node = told["statements"][0]["node"] if len(told["statements"]) == 1 else {}
-        return node
+        found: dict[str, object] = told["statements"][0]["node"] if len(told["statements"]) == 1 else {}
+        return found
 
     def _functions(self) -> Mapping[str, bool]:
         """The functions of a row's values, and whether each gives the same for the same values, always."""
@@ -148,11 +150,12 @@ def first_line(error: BaseException) -> str:
     return line.partition(" Error: ")[2] or line
 
 
-def _nodes(tree: Any) -> Iterator[Node]:
+def _parts(tree: object) -> Iterator[_Part]:
     if isinstance(tree, dict):
-        yield tree
+        (column, *_) = tree.get("column_names") or [""]
+        yield _Part(str(tree.get("class")), str(tree.get("function_name") or "").lower(), column)
     for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _nodes(value)
+        yield from _parts(value)
 
 
 def _without_places(tree: Any) -> Any:
@@ -183,7 +186,7 @@ class _RemoteFiles(AbstractFileSystem):  # type: ignore[misc]
         found = self._files[path]
         return _SharedFile(FileRanges(found.address, found.url), found.size, self._connections)
 
-    def info(self, path: str, **more: Any) -> dict[str, Any]:
+    def info(self, path: str, **more: Any) -> dict[str, object]:
         return {"name": path, "type": "file", "size": self._files[self._strip_protocol(path)].size}
 
     def glob(self, path: str, **more: Any) -> list[str]:

@@ -12,10 +12,11 @@ import hashlib
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -93,7 +94,7 @@ def write_index(
     warcs = [warc for place in places for warc in _warcs_of(place)]
     warcs = list({warc.found.url: warc for warc in warcs}.values())
     root = _common_root([warc.found.url for warc in warcs])
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     passed_over: list[str] = []
     num_records = num_parts = num_inside = 0
 
@@ -213,7 +214,7 @@ class _LastRecord(InputCounts):
         InputCounts.add_record(self, kind, mime, status)
 
 
-def _rows_of(warc: _Warc, name: str) -> Iterator[dict[str, Any]]:
+def _rows_of(warc: _Warc, name: str) -> Iterator[dict[str, object]]:
     counts = _LastRecord()
     segment = _SEGMENT.search(warc.found.url)
     options = ReadOptions(source="index", file=name, size=warc.found.size)
@@ -239,11 +240,9 @@ def _rows_of(warc: _Warc, name: str) -> Iterator[dict[str, Any]]:
             }
 
 
-def _alone(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _alone(rows: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     """The rows of records that lie alone in their place: of several in one compressed member a range gives all."""
-    num: dict[int, int] = {}
-    for row in rows:
-        num[row["warc_record_offset"]] = num.get(row["warc_record_offset"], 0) + 1
+    num = Counter(row["warc_record_offset"] for row in rows)
     return [row for row in rows if num[row["warc_record_offset"]] == 1]
 
 
@@ -258,7 +257,7 @@ def _time(captured_at: str | None) -> datetime | None:
     return None if captured_at is None else datetime.fromisoformat(captured_at.replace("Z", "+00:00"))
 
 
-def _of_url(url: str) -> dict[str, Any]:
+def _of_url(url: str) -> dict[str, object]:
     """The columns of a URL; without a page it has no host."""
     page = page_of(url)
     if page is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow.compute as pc
 
@@ -13,8 +13,9 @@ from lineage.index.parsed_texts import ParsedPart, read_parsed_texts
 from lineage.storage.folder import Folder
 from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.results.rows import opened
+from pipeline.units.parsed_texts import parsed_document
 from stages.chain import build_chain
-from stages.document import Document, Edit, Place
+from stages.document import Document
 
 MOST: Final = 5_000
 """Texts that a question judges at most: some ten seconds of one processor."""
@@ -78,27 +79,4 @@ def _documents(out: Folder, part: ParsedPart, wanted: set[bytes]) -> Iterator[li
             rows = file.read_row_group(group).take(places)
             rows = rows.filter(pc.is_valid(rows["text"]))
             for first in range(0, rows.num_rows, _TOGETHER):
-                yield [_as_parsed(part.source, row) for row in rows.slice(first, _TOGETHER).to_pylist()]
-
-
-def _as_parsed(source: str, row: dict[str, Any]) -> Document:
-    """The document of a row of `tables.PARSED_TEXTS`."""
-    return Document(
-        doc_id=row["doc_id"],
-        source=source,
-        place=Place(file=row["warc_file"], offset=row["warc_offset"], length=row["warc_length"]),
-        raw_hash=row["raw_hash"],
-        record_id=row["record_id"],
-        url=row["url"],
-        captured_at=row["captured_at"],
-        charset=row["charset"],
-        num_bytes=row["num_bytes"],
-        is_html=row["is_html"],
-        content_type=row["content_type"],
-        metadata=row["metadata"],
-        text=row["text"],
-        text_hash=row["text_hash"],
-        language=row["language"],
-        language_score=row["language_score"],
-        edits=tuple(Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in row["edits"]),
-    )
+                yield [parsed_document(part.source, row) for row in rows.slice(first, _TOGETHER).to_pylist()]

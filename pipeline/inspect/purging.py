@@ -24,6 +24,7 @@ from pipeline.inspect.purge_targets import (
     targets_of_source,
     targets_where,
 )
+from pipeline.inspect.scan.evidence import ScanEvidence
 from pipeline.inspect.trace.tracing import TrainingAccount, training_account
 from stages.steps.textfiles import read_named_file
 
@@ -130,19 +131,18 @@ def _of_kind(kind: Any, values: Sequence[str]) -> PurgeTargets:
 def _scanned(path: str) -> list[str]:
     """The ids of a scan's evidence."""
     try:
-        evidence: dict[str, Any] = json.loads(read_named_file(path))
-        ids = [str(document["doc_id"]) for document in evidence["documents"]]
+        evidence = ScanEvidence.from_json(json.loads(read_named_file(path)))
     except (ValueError, LookupError, TypeError) as error:
         raise RecipeError(f"--from {path} is not what `sluice scan` wrote: {error}") from error
-    if evidence.get("refused"):
+    if evidence.refused:
         raise PurgeError(
-            f"--from {path}: the scan found a share of {evidence['share']:.2%}, above its --max-share"
-            f" {evidence['max_share']:g}. Look at the evidence; if it is right, scan again with a higher"
+            f"--from {path}: the scan found a share of {evidence.share:.2%}, above its --max-share"
+            f" {evidence.max_share:g}. Look at the evidence; if it is right, scan again with a higher"
             f" --max-share."
         )
-    if not ids:
+    if not evidence.documents:
         raise PurgeError(f"--from {path}: the scan found no document, so there is nothing to purge")
-    return ids
+    return [document.doc_id for document in evidence.documents]
 
 
 def planned_exports(out: Folder, forget: Sequence[str], plan: PurgePlan | None) -> PlannedExports:

@@ -29,7 +29,7 @@ from lineage.store.write import num_buckets
 from lineage.verify.problems import Problem
 from pipeline.phases.buckets import by_place, part_numbers, parted_sources, recorded_cuts, repeat_firsts
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
-from pipeline.phases.repeats import Firsts, OfSource, RowsOfUnit, own_tables, plan_repeats
+from pipeline.phases.repeats import CountedRows, Firsts, OfSource, own_tables, plan_repeats
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.parts import repeated_bucket
 from pipeline.recipe.tables import BucketTable, PipelineRecipe
@@ -45,7 +45,7 @@ _TABLE: Final = "documents"
 class _Piece(NamedTuple):
     """Kept documents that are counted together, and the number of each one's shard."""
 
-    of: RowsOfUnit
+    of: CountedRows
     shards: Weights
 
 
@@ -60,7 +60,7 @@ class _Rows:
     bucket: BucketTable | None
     cuts: Sequence[Sequence[float]]
 
-    def documents(self) -> Iterator[RowsOfUnit]:
+    def documents(self) -> Iterator[CountedRows]:
         """As `plan_repeats` takes them."""
         return (piece.of for piece in self.pieces())
 
@@ -93,7 +93,7 @@ class _Rows:
         of_each = zip(rows["source"].to_pylist(), rows["bucket"].to_pylist(), languages, strict=True)
         for of, at in by_place(OfSource(*each) for each in of_each):
             numbers = rows_of(values[at], self.firsts[of.language])
-            yield _Piece(RowsOfUnit(of, numbers, keys[at], num_tokens[at]), shards[at])
+            yield _Piece(CountedRows(of, numbers, keys[at], num_tokens[at]), shards[at])
 
 
 def wrong_repeats(out: Folder, index: Index) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -94,8 +94,7 @@ class RightsChange:
 
     def as_json(self, *, forget: bool) -> dict[str, object]:
         """As `sluice rights --json` gives it; with `forget` the price of each replay too."""
-        account = None if self.purge is None else self.purge.as_json()
-        exposures: list[dict[str, Any]] = [] if self.purge is None else account["exposures"]  # type: ignore[index,assignment]
+        training = None if self.purge is None else self.purge.training
         return {
             "out": self.out,
             "num_kept": self.num_kept,
@@ -108,10 +107,10 @@ class RightsChange:
             if self.purge is None
             else {"num_documents": self.purge.plan.num_documents, "num_tokens": self.purge.plan.num_tokens},
             "exposures": [
-                each if forget else {name: value for name, value in each.items() if name not in _OF_REPLAY}
-                for each in exposures
+                {name: value for name, value in asdict(each).items() if forget or name not in _OF_REPLAY}
+                for each in (() if training is None else training.exposures)
             ],
-            "exposures_unread": {} if account is None else account["exposures_unread"],
+            "exposures_unread": {} if training is None else dict(training.unread),
         }
 
 

@@ -8,11 +8,12 @@ stays in a document that is lost: a run finds them anew, and the next copy stays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lineage.index.output_index import check_finished
+from lineage.json_record import Json
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
 from lineage.store.column_names import INSIDE
@@ -167,7 +168,9 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
     if key == "quality.rules":
         left = [name for name in old.quality.rules if name in new.quality.rules]
         cut = set(old.quality.rules) - set(new.quality.rules)
-        edits_too_little = bool(cut & _editing(old)) and bool(left or _judged_behind_quality(old))
+        # Rule sets that edit a text which they let pass.
+        editing = {found.name for found in every_rule(old.quality) if found.edit is not None}
+        edits_too_little = bool(cut & editing) and bool(left or _judged_behind_quality(old))
         return (
             None
             if list(new.quality.rules) == left and not edits_too_little
@@ -197,11 +200,6 @@ def _judged_keys(recipe: PipelineRecipe) -> set[str]:
     with_all_sets = replace(tables, quality=replace(tables.quality, rules=RULE_SETS))
     rules = (rule for spec in CATALOGUE.values() for rule in spec.rules(with_all_sets))
     return {key for rule in rules if not rule.is_bound for key in rule.keys}
-
-
-def _editing(recipe: PipelineRecipe) -> set[str]:
-    """The rule sets that edit a text which they let pass."""
-    return {found.name for found in every_rule(recipe.quality) if found.edit is not None}
 
 
 def _judged_behind_quality(recipe: PipelineRecipe) -> bool:
@@ -444,12 +442,13 @@ def _relying(ask: Callable[[str], QueryResult], judged: str) -> tuple[int, int]:
     return int(str(documents)), int(str(chars))
 
 
-def _counts(rows: Sequence[dict[str, Any]], what: str) -> tuple[TuneCounts, ...]:
+def _counts(rows: Sequence[Mapping[str, Json]], what: str) -> tuple[TuneCounts, ...]:
     """The counts of a kind of group, those with most changes first."""
     by_name: dict[str | None, dict[str, int]] = {}
     for row in rows:
         if row["what"] == what:
-            by_name.setdefault(row["name"], {})[row["outcome"]] = row["num"]
+            name = None if row["name"] is None else str(row["name"])
+            by_name.setdefault(name, {})[str(row["outcome"])] = int(str(row["num"]))
     counts = [_counted(name, outcomes) for name, outcomes in by_name.items()]
     return tuple(sorted(counts, key=lambda c: (-(c.lost + c.gained + c.open), -c.before, c.name or "")))
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import tomli_w
 
 from lineage.ids import content_hash
-from lineage.recipe import RecipeError, as_plain, load_recipe
+from lineage.recipe import RecipeError, as_plain
 from lineage.secrets import holds_secrets, without_secrets
 from lineage.storage.folder import is_remote
 from pipeline.jobs.settings import SETTINGS
@@ -27,7 +27,7 @@ from pipeline.plan import named_files, own_code
 from pipeline.recipe import load as data_recipe
 from pipeline.recipe.tables import PipelineRecipe
 from stages.steps.models.encoder_folder import encoder_files
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, load_train_recipe
 
 SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify", "export")
 """Commands that read and write URLs only, besides files small enough to ship."""
@@ -134,7 +134,7 @@ def _output(command: str, options: argparse.Namespace) -> str | None:
     if command == "run":
         place: str | None = data_recipe.load(options.recipe, options.overrides).run.output
     elif getattr(options, "recipe", None) is not None:
-        place = load_recipe(options.recipe, TrainRecipe, options.overrides).train.output
+        place = load_train_recipe(options.recipe, options.overrides).train.output
     else:
         place = getattr(options, "to", None) or getattr(options, "out", None)
     return None if place is None else without_secrets(place)
@@ -195,15 +195,16 @@ def _ship_recipe(command: str, options: argparse.Namespace, files: dict[str, byt
             if not code.is_library:  # the nodes' image has what is installed
                 _add(files, code.name, Path(code.path).read_bytes())
         names = _ship_files(sorted(named_files(data)), files) | _ship_encoders(data, files)
+        data = replace(data, ray=replace(data.ray, address="auto"))
         plain = _with_names(as_plain(data), names, keep=("run", "source"))
     else:
-        train = load_recipe(options.recipe, TrainRecipe, options.overrides)
+        train = load_train_recipe(options.recipe, options.overrides)
         _check_train_places(train)
         models = [train.train.model, train.mix.proxy.model if train.mix is not None else ""]
         named = _ship_files([model for model in models if model.endswith(".json")], files)
+        train = replace(train, ray=replace(train.ray, address="auto"))
         plain = _with_names(as_plain(train), named, keep=("run",))
     _check_no_secrets(plain, "")
-    plain["ray"]["address"] = "auto"
     text = tomli_w.dumps(plain).encode()
     return shipped_name(options.recipe, text), text
 
@@ -319,7 +320,7 @@ def _renamed(arguments: Sequence[str], names: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _with_names(plain: dict[str, Any], names: Mapping[str, str], keep: Sequence[str]) -> dict[str, Any]:
+def _with_names(plain: dict[str, object], names: Mapping[str, str], keep: Sequence[str]) -> dict[str, object]:
     """The plain recipe with every path in `names` replaced, tables in `keep` aside."""
 
     def renamed(value: Any) -> Any:

@@ -145,17 +145,17 @@ def _errors(sites: Sequence[Site]) -> Any:
         try:
             return await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
-            return site.show(request, "error", status=error.status, message="There is no such page.")
+            return site.show(request, "error", error.status, message="There is no such page.")
         except (StorageError, PurgeError, RecipeError, HeldError, ValueError) as error:
             template = "_error" if "HX-Request" in request.headers else "error"
             # A piece of a page is put in its place whatever it says; htmx puts no answer there that is an
             # error.
             status = 200 if template == "_error" else 404 if request.method == "GET" else 409
-            return site.show(request, template, status=status, message=str(error))
+            return site.show(request, template, status, message=str(error))
         except OSError as error:
             template = "_error" if "HX-Request" in request.headers else "error"
             message = f"{error}: it cannot be read or written. `sluice verify` says what an output lacks"
-            return site.show(request, template, status=200 if template == "_error" else 500, message=message)
+            return site.show(request, template, 200 if template == "_error" else 500, message=message)
 
     return errors
 

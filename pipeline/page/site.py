@@ -125,16 +125,18 @@ class Site:
         answer: Answer = known[1]
         return answer
 
-    def render(self, request: web.Request, template: str, **values: Any) -> str:
+    def render(self, request: web.Request, template: str, /, **values: object) -> str:
         """What a template makes of these values and what every page shows."""
         return self.templates.get_template(f"{template}.html").render(**self._shown(request), **values)
 
-    def show(self, request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
+    def show(
+        self, request: web.Request, template: str, status: int = 200, /, **values: object
+    ) -> web.Response:
         """A template as an answer."""
         html = self.render(request, template, **values)
         return web.Response(text=html, content_type="text/html", status=status, headers=HEADERS)
 
-    def piece(self, request: web.Request, template: str, title: str, **values: Any) -> web.Response:
+    def piece(self, request: web.Request, template: str, title: str, /, **values: object) -> web.Response:
         """A piece of a page, for the place that asked for it; as a page of its own for a browser without
         scripts."""
         if "HX-Request" in request.headers:

@@ -27,10 +27,10 @@ from pipeline.phases.percentiles import Values, Weights, weighted_cuts
 from pipeline.phases.phase import Phase, RunState, publish_result, run_phase
 from pipeline.phases.repeats import (
     NO_REPEATS,
+    CountedRows,
     Firsts,
     OfSource,
     Repeats,
-    RowsOfUnit,
     own_tables,
     plan_repeats,
 )
@@ -291,13 +291,13 @@ def _columns(job: PartJob, unit: Unit) -> list[str]:
     return [*dict.fromkeys(columns), *(["language"] if by_language else [])]
 
 
-def _rows_of_units(job: PartJob, items: Sequence[UnitToPart]) -> Iterator[RowsOfUnit]:
+def _rows_of_units(job: PartJob, items: Sequence[UnitToPart]) -> Iterator[CountedRows]:
     """The rows of [repeat] of every kept document of these units."""
     for item in items:
         run = _kept_rows(Folder(job.out), item.unit, _columns(job, item.unit))
         keys, num_tokens = keys_of(run), run["num_tokens"].to_numpy()
         for of, places, rows in _repeat_rows(job, item, run, _names(job, item.unit, run)):
-            yield RowsOfUnit(of, rows, keys[places], num_tokens[places])
+            yield CountedRows(of, rows, keys[places], num_tokens[places])
 
 
 def _times(

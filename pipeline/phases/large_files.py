@@ -48,7 +48,7 @@ from stages.reading.file_names import is_marker
 from stages.reading.give_up import may_give_up
 from stages.reading.jsonl import LinesOfSpan, lines_of_span, spans_of_lines
 from stages.reading.member_starts import FalseIndexError
-from stages.reading.options import MAX_DISTINCT, Border, InputCounts, Span, UnreadableError
+from stages.reading.options import MAX_DISTINCT, Border, FileSpan, InputCounts, UnreadableError
 from stages.reading.reader import detect_format, most_unfolded, named_format, why_one_reader
 
 _MOST_SPANS: Final = 4096
@@ -223,7 +223,7 @@ def _nominal_spans(
         else:
             used |= {unit: known[unit].index} if is_indexed else {}
     spans = {
-        unit: tuple(replace(unit, span=Span(begin=begin, end=end)) for begin, end in pairwise(found))
+        unit: tuple(replace(unit, span=FileSpan(begin=begin, end=end)) for begin, end in pairwise(found))
         for unit, found in borders.items()
     }
     return spans, used

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from lineage.ids import content_hash
 from lineage.index.output_index import INDEX_FILE
-from lineage.recipe import as_plain
-from lineage.secrets import recordable
 from lineage.storage.folder import Folder
 from pipeline.inputs.files import Input
 from pipeline.plan import PLAN, RunPlan, shaping_keys
@@ -26,7 +24,7 @@ _SHOWN_FROM: Final = 0.01
 
 def digest_of(recipe: PipelineRecipe, inputs: Sequence[Sequence[Input]]) -> str:
     """What a prediction is of: the recipe, less what shapes no output, and the inputs by name and size."""
-    plain = shaping_keys(recordable(as_plain(recipe)))
+    plain = shaping_keys(recipe)
     plain["run"] = {name: value for name, value in plain["run"].items() if name not in ("name", "output")}
     plain["dedup"] = {name: value for name, value in plain["dedup"].items() if name != "against"}
     plain = {name: table if name == "source" else _without_folders(table) for name, table in plain.items()}

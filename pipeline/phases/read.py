@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +42,7 @@ from pipeline.units.parsed_texts import without_purged
 from pipeline.units.tally import UnitTally
 from stages.chain import Chain, build_chain
 from stages.document import Document, Outcome
+from stages.html.extraction_child import processor_seconds
 from stages.reading.options import Format, InputCounts, ReadOptions, RowFields, Unreadable
 from stages.steps.catalogue import STAGES, StepTables
 
@@ -212,13 +212,13 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
     """Read the input files of a unit and publish what came of them."""
     out = Folder(job.out)
     tally = tally_of(job, unit)
-    started = time.process_time()
+    started = processor_seconds()
     with named_in_errors(unit), UnitWriter(out, job.unit_files, unit, tally) as writer:
         parsed = writer.keep_document if job.unit_files.keep_text else None
         with contextlib.closing(outcomes_of(job, unit, tally, parsed)) as outcomes:
             for outcome in outcomes:
                 writer.add(outcome)
-    tally.seconds["all"] = time.process_time() - started
+    tally.seconds["all"] = processor_seconds() - started
     if unit.span is not None:
         return publish_result(out, unit.marker, tally.result(writer.part, writer.texts))
     return publish_unit(job, unit, writer, tally)

@@ -52,7 +52,7 @@ class RowTimes(NamedTuple):
         return self.times + more.astype(np.int64)
 
 
-class RowsOfUnit(NamedTuple):
+class CountedRows(NamedTuple):
     """Kept documents of a unit that are counted together: the row of each, its key, its tokens."""
 
     of: OfSource
@@ -100,7 +100,7 @@ def own_tables(table: RepeatTable, languages: Iterable[str | None]) -> list[str 
 
 
 def plan_repeats(
-    table: RepeatTable, firsts: Firsts, documents: Callable[[], Iterable[RowsOfUnit]]
+    table: RepeatTable, firsts: Firsts, documents: Callable[[], Iterable[CountedRows]]
 ) -> Repeats:
     """The times of rows that begin at `firsts`, over all `documents`, which each call gives anew, in pieces of
     any size and order. RecipeError where a curve cannot be met."""
@@ -141,7 +141,7 @@ def _size_order(of: OfSource) -> tuple[str, str]:
     return shard_source(of.source, of.bucket), of.language or ""
 
 
-def _count(firsts: Firsts, documents: Iterable[RowsOfUnit]) -> dict[OfSource, _RowCounts]:
+def _count(firsts: Firsts, documents: Iterable[CountedRows]) -> dict[OfSource, _RowCounts]:
     counted: dict[OfSource, _RowCounts] = {}
     for piece in documents:
         if piece.of not in counted:
@@ -168,7 +168,7 @@ class _Rank(NamedTuple):
 
 
 def _last_keys(
-    wanted: _Wanted, documents: Callable[[], Iterable[RowsOfUnit]]
+    wanted: _Wanted, documents: Callable[[], Iterable[CountedRows]]
 ) -> dict[tuple[OfSource, int], tuple[int, int]]:
     """The key of the last of so many documents of each row."""
     by_range: dict[tuple[OfSource, int], Weights] = defaultdict(lambda: np.zeros(_NUM_RANGES, np.int64))
@@ -188,7 +188,9 @@ def _last_keys(
     return last
 
 
-def _of_rows(wanted: _Wanted, documents: Iterable[RowsOfUnit]) -> Iterator[tuple[RowsOfUnit, int, KeyPairs]]:
+def _of_rows(
+    wanted: _Wanted, documents: Iterable[CountedRows]
+) -> Iterator[tuple[CountedRows, int, KeyPairs]]:
     """The keys of the documents of each wanted row, piece by piece."""
     for piece in documents:
         for row in wanted.get(piece.of, ()):

@@ -62,7 +62,7 @@ class UnitOfGroup:
 
     unit: Unit
     verdicts: str
-    rows: tuple[RowsOfUnit, ...] = ()
+    rows: tuple[RowRange, ...] = ()
 
     @property
     def marker(self) -> str:
@@ -70,7 +70,7 @@ class UnitOfGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowsOfUnit:
+class RowRange:
     """The rows [begin, end) of a unit's part, whose texts are more than one worker is to tokenize."""
 
     of: UnitOfGroup
@@ -121,11 +121,11 @@ def tokenize_units(
     return run_phase(run, _phase("tokenize", tokenize_unit, job, units))
 
 
-def _rows(item: UnitOfGroup, read: ReadResult, unit_bytes: int) -> tuple[RowsOfUnit, ...]:
+def _rows(item: UnitOfGroup, read: ReadResult, unit_bytes: int) -> tuple[RowRange, ...]:
     """The rows of a unit's part in so many pieces as its text has `unit_bytes`; none where that is one."""
     num = min(-(-read.num_chars // unit_bytes), read.part.num_rows)
     borders = [read.part.num_rows * number // num for number in range(num + 1)] if num > 1 else []
-    return tuple(RowsOfUnit(of=item, begin=begin, end=end) for begin, end in itertools.pairwise(borders))
+    return tuple(RowRange(of=item, begin=begin, end=end) for begin, end in itertools.pairwise(borders))
 
 
 def _phase(
@@ -197,7 +197,7 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
     )
 
 
-def tokenize_rows(job: TokenJob, rows: RowsOfUnit) -> TokenizeResult:
+def tokenize_rows(job: TokenJob, rows: RowRange) -> TokenizeResult:
     """Write the run of some rows of a unit."""
     kept = _kept(job, rows.of, range(rows.begin, rows.end))
     return publish_result(Folder(job.out), rows.marker, _write(job, kept, rows.tokens, rows.run))
@@ -245,7 +245,7 @@ def _groups(file: pq.ParquetFile, rows: range | None) -> tuple[int, list[int]]:
     return starts[found[0]] if found else 0, found
 
 
-def _tokenized(out: Folder, parts: Sequence[RowsOfUnit]) -> Iterator[_Kept]:
+def _tokenized(out: Folder, parts: Sequence[RowRange]) -> Iterator[_Kept]:
     """The documents of runs."""
     for rows in parts:
         run = read_rows(out, rows.run)

@@ -36,6 +36,7 @@ from pipeline.results.unit_results import ReadResult
 from pipeline.units.files import UnitWriter
 from pipeline.units.tally import UnitTally
 from stages.document import Document
+from stages.html.extraction_child import processor_seconds
 from stages.reading.options import InputCounts, ReadOptions, UnreadableError
 from stages.reading.sampled import SampledPart, part_of, read_head, read_part
 
@@ -197,14 +198,14 @@ class _Sampling:
         """Documents carried through the steps and written as a unit: the processor seconds that it took, what was
         counted, the files, and which documents survived."""
         tally, survived = tally_of(self._job, unit), list[bool]()
-        chain, begun = chain_of(self._job, unit.source_index), time.process_time()
+        chain, begun = chain_of(self._job, unit.source_index), processor_seconds()
         with UnitWriter(self._out, self._job.unit_files, unit, tally) as writer:
             parsed = writer.keep_document if self._job.unit_files.keep_text else None
             batches = batches_of(documents, tally, lambda: None)
             for outcome in chain.run(batches, tally.seconds, parsed):
                 writer.add(outcome)
                 survived.append(isinstance(outcome, Document))
-        return time.process_time() - begun - self._empty_seconds, tally, writer, survived
+        return processor_seconds() - begun - self._empty_seconds, tally, writer, survived
 
     def _as_in_a_run(self, replicates: Sequence[Replicate]) -> None:
         """Bring seconds and bytes to what they are in a run, where a step sees hundreds of documents before the next

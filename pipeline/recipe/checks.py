@@ -25,6 +25,7 @@ from stages.quality.code.language import languages
 from stages.quality.judged_languages import check_languages, judges_any_language
 from stages.quality.languages import label_hint, language_code
 from stages.quality.options import check_one_each, check_tables, check_thresholds
+from stages.reading.content_types import TYPES_OF
 from stages.reading.options import (
     RowFields,
 )
@@ -389,14 +390,14 @@ def _check_fields(source: SourceTable) -> None:
                 f" text_field = {source.text_field!r} does not: expected a field of the row, or of elements"
                 " that the text lies in"
             )
-    if source.format in ("warc", "wet") and source.row_fields != RowFields():
+    if source.format in ("warc", "wet", *TYPES_OF) and source.row_fields != RowFields():
         raise RecipeError(
             f"source.format of {source.name!r} is {source.format!r}, whose records have no fields:"
             " text_field, id_field, url_field and date_field are for jsonl and parquet"
         )
-    if source.format in ("jsonl", "parquet") and source.mime:
+    if source.format in ("jsonl", "parquet", *TYPES_OF) and source.mime:
         raise RecipeError(
-            f"source.format of {source.name!r} is {source.format!r}, whose rows have no types: mime is for warc"
+            f"source.format of {source.name!r} is {source.format!r}, without types: mime is for warc"
         )
     for mime in source.mime:
         if not _MIME.fullmatch(mime):

@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from lineage.recipe import (
     IN_PROCESS,
@@ -318,13 +318,12 @@ def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
 
 def tables_of(recipe: PipelineRecipe) -> StepTables:
     """What the recipe says of the steps."""
-    same: dict[str, Any] = {field.name: getattr(recipe, field.name) for field in fields(RecipeStepTables)}
     return StepTables(
         max_document_bytes=recipe.limits.max_document_bytes,
         encoding=recipe.tokenize.encoding,
         end_of_text=recipe.tokenize.end_of_text,
         keep_measured=keeps_facts(recipe),
-        **same,
+        **{field.name: getattr(recipe, field.name) for field in fields(RecipeStepTables)},
     )
 
 

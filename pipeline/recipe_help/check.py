@@ -14,7 +14,7 @@ from pipeline.recipe.tables import PipelineRecipe
 from pipeline.recipe_help.keys import SHAPES, Kind
 from pipeline.recipe_help.positions import TextPosition, dotted, key_positions, position_of
 from trainer.huggingface.names import parameter_axes
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe
 

@@ -97,8 +97,8 @@ def _changed(difference: RecipeDifference) -> list[str]:
     return [key]
 
 
-def _effective(recipe: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = as_plain(recipe)
+def _effective(recipe: Any) -> dict[str, object]:
+    plain = dict(as_plain(recipe))
     if isinstance(recipe, PipelineRecipe):
         # A rule set counts with numbers of either type; people see a threshold as its key is declared.
         plain["quality"] |= {

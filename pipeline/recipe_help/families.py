@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lineage.recipe import RecipeError, parse_table
-from trainer.model.description import ModelConfig
-from trainer.model.family_table import FAMILIES
-from trainer.model.sizes import model_config, model_names
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.family_table import FAMILIES
+from trainer.model.config.sizes import model_config, model_names
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.planning.counts import num_parameters

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from lineage.recipe import as_plain
 from pipeline.recipe.tables import PipelineRecipe
 from stages.quality.rule_sets.catalogue import threshold_defaults
-from trainer.model.sizes import model_names
+from trainer.model.config.sizes import model_names
 from trainer.options import TrainRecipe
 
 Kind = Literal["data", "train"]

@@ -15,7 +15,7 @@ _MATERIAL: Final = 0.1
 """A share of the tokens by which their number is another: ours, since the notice gives none."""
 
 
-def changed_since(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def changed_since(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, object]:
     """`is_material` with its reasons, `is_due`, and each figure, source, domain and field that differs."""
     reasons = _reasons(old, new)
     days = (_day(new) - _day(old)).days

@@ -36,7 +36,7 @@ NAMES: Final = ("name", "description", "url", "license", "creator", "datePublish
 _PARTS: Final = "parts"
 
 
-def croissant(outs: Sequence[Folder], facts: FormFacts, to: str | None) -> dict[str, Any]:
+def croissant(outs: Sequence[Folder], facts: FormFacts, to: str | None) -> dict[str, object]:
     """The JSON-LD of these outputs, for the file `to`; what the provider has not stated is left out, and named in the
     record as open."""
     stated = facts.stated.answers
@@ -51,7 +51,7 @@ def croissant(outs: Sequence[Folder], facts: FormFacts, to: str | None) -> dict[
         )
     ]
     is_one_set = None not in below
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "@context": dict(_CONTEXT),
         "@type": "sc:Dataset",
         "conformsTo": ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"],
@@ -79,7 +79,7 @@ def croissant(outs: Sequence[Folder], facts: FormFacts, to: str | None) -> dict[
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _file(out: Folder, name: str, number: int, where: str | None) -> dict[str, Any]:
+def _file(out: Folder, name: str, number: int, where: str | None) -> dict[str, object]:
     digest = hashlib.sha256()
     with out.open(name) as file:
         while piece := file.read(1 << 20):
@@ -95,7 +95,7 @@ def _file(out: Folder, name: str, number: int, where: str | None) -> dict[str, A
     }
 
 
-def _file_set(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _file_set(files: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     return {
         "@type": "cr:FileSet",
         "@id": _PARTS,
@@ -104,7 +104,7 @@ def _file_set(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _record_set(name: str, source: Mapping[str, Any]) -> dict[str, Any]:
+def _record_set(name: str, source: Mapping[str, Any]) -> dict[str, object]:
     fields = [
         {
             "@type": "cr:Field",

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any, Final
 
 from pipeline.record.tables import RecordTables
+from stages.steps.catalogue import CATALOGUE
 
 Row = Mapping[str, Any]
 
@@ -36,8 +37,8 @@ _FIGURES: Final[tuple[tuple[str, str, str], ...]] = (
     ("rejected", "documents that a rule removed", "SELECT count(*) FROM documents WHERE status = 'rejected'"),
     ("duplicates", "documents that were removed as copies of others",
      "SELECT count(*) FROM documents WHERE status = 'duplicate'"),
-    ("decontaminated", "of the rejected, those that held test questions of benchmarks",
-     "SELECT count(*) FROM documents WHERE status = 'rejected' AND stage = 'decontaminate'"),
+    *((*step.figure, f"SELECT count(*) FROM documents WHERE status = 'rejected' AND stage = '{stage}'")
+      for stage, step in CATALOGUE.items() if step.figure is not None),
     ("personal_data", "pieces of personal data that were replaced",
      "SELECT coalesce(sum(count), 0)::BIGINT FROM edits JOIN used USING (out, doc_id) WHERE edits.stage = 'pii'"),
     ("purges", "later deletions from the finished data", "SELECT count(*) FROM purges"),

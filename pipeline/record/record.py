@@ -6,7 +6,7 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 from lineage.ids import content_hash
 from lineage.index.output_index import read_index
@@ -14,7 +14,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from pipeline.record.against import changed_since
 from pipeline.record.croissant import croissant
-from pipeline.record.figures import TABLES, collect
+from pipeline.record.figures import TABLES, Figure, collect
 from pipeline.record.forms import ab2013, croissant_form, eu_summary
 from pipeline.record.forms.form import Answered, Form, FormFacts, Section, answered
 from pipeline.record.runs import RecordedRuns, recorded_runs
@@ -29,19 +29,16 @@ VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """A record: `row` is it as JSON, `fields` the form filled, `open` what nothing answers, and `croissant` its JSON-LD
-    where the form is that."""
+class FilledForm:
+    """A record: `row` is it as JSON, `fields` the form filled, `open` the fields that nothing answers, and `croissant`
+    its JSON-LD where the form is that."""
 
     form: Form
     fields: list[tuple[Section, list[Answered]]]
-    row: dict[str, Any]
-    croissant: dict[str, Any] | None
-
-    @property
-    def open(self) -> list[str]:
-        """The fields that nothing answers."""
-        return list(self.row["open"])
+    open: list[str]
+    figures: tuple[Figure, ...]
+    row: dict[str, object]
+    croissant: dict[str, object] | None
 
 
 def make_record(
@@ -52,7 +49,7 @@ def make_record(
     statements: str | None = None,
     against: str | None = None,
     to: str | None = None,
-) -> Record:
+) -> FilledForm:
     """The record of these outputs in a form of FORMS, weighted by what `runs` have read; `to`: the
     file that it is for, from where JSON-LD names files. RecipeError where the call or
     the statements are wrong, NotFinishedError or StoreError where an output cannot be read."""
@@ -71,14 +68,17 @@ def make_record(
         unknown=chosen.unknown,
     )
     fields = answered(wanted, facts)
-    row = _row(wanted, folders, facts, stated, fields)
+    unanswered = _open(wanted, facts, stated, fields)
+    row = _row(wanted, folders, facts, stated, fields) | {"open": unanswered}
     if against is not None:
         row["changed"] = changed_since(_read_old(against, wanted), row)
     made = croissant(folders, facts, to) if wanted.name == "croissant" else None
-    return Record(form=wanted, fields=fields, row=row, croissant=made)
+    return FilledForm(
+        form=wanted, fields=fields, open=unanswered, figures=figures.figures, row=row, croissant=made
+    )
 
 
-def ask(outs: Sequence[str], runs: Sequence[str], sql: str) -> list[dict[str, Any]]:
+def ask(outs: Sequence[str], runs: Sequence[str], sql: str) -> list[dict[str, object]]:
     """The rows of a SELECT over the tables of a record (`tables`)."""
     folders = [Folder(out) for out in dict.fromkeys(outs)]
     with record_tables(folders, recorded_runs(runs, folders).runs) as tables:
@@ -91,7 +91,7 @@ def statements_template(outs: Sequence[str], form: str) -> str:
     return template(FORMS[form], sorted(found))
 
 
-def _run_rows(chosen: RecordedRuns) -> list[dict[str, Any]]:
+def _run_rows(chosen: RecordedRuns) -> list[dict[str, object]]:
     return [
         {
             "run": each.read.run,
@@ -111,7 +111,7 @@ def _row(
     facts: FormFacts,
     stated: Statements,
     fields: list[tuple[Section, list[Answered]]],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     figures = facts.figures
     is_small = stated.small_provider == "yes"
     top = figures.top_domains(small=is_small)
@@ -151,7 +151,6 @@ def _row(
         "purges": figures.tables["purges"],
         "sql": dict(TABLES),
         "fields": [asdict(field) for _, answers in fields for field in answers],
-        "open": _open(form, facts, stated, fields),
     }
 
 
@@ -173,7 +172,7 @@ def _open(
     return found
 
 
-def _read_old(file: str, form: Form) -> dict[str, Any]:
+def _read_old(file: str, form: Form) -> dict[str, object]:
     folder, name = split(file)
     try:
         row = json.loads(folder.read(name))

@@ -9,13 +9,13 @@ from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import split
 from pipeline.record.annex import HEAD, NOTE, annex
-from pipeline.record.record import Record
+from pipeline.record.record import FilledForm
 from pipeline.report.render import escaping
 
 ENDINGS: Final = (".json", ".md", ".html", ".jsonld")
 
 
-def publish_record(record: Record, to: str) -> None:
+def publish_record(record: FilledForm, to: str) -> None:
     """Write a record to a file, in the form of its ending. RecipeError for another ending."""
     check_target(record.form.name, to)
     if to.endswith(".json"):
@@ -39,7 +39,7 @@ def check_target(form: str, to: str) -> None:
     check_outside("--to", to)
 
 
-def markdown(record: Record) -> str:
+def markdown(record: FilledForm) -> str:
     """The form in its order, then what explains it, and every figure with its SQL."""
     lines = [f"# {record.form.title}", ""]
     for section, fields in record.fields:
@@ -50,14 +50,14 @@ def markdown(record: Record) -> str:
     for title, value in annex(record.form, record.row):
         lines += [f"## {title}", "", _plain(value), ""]
     lines += ["## Figures", ""]
-    for figure in record.row["figures"]:
-        value = "none" if figure["value"] is None else f"{figure['value']:,}"
-        lines += [f"- {figure['name']}: {value} ({figure['unit']})", f"  `{figure['sql']}`"]
+    for figure in record.figures:
+        value = "none" if figure.value is None else f"{figure.value:,}"
+        lines += [f"- {figure.name}: {value} ({figure.unit})", f"  `{figure.sql}`"]
     lines += ["", f"`used` is `{record.row['used']}`."]
     return "\n".join(lines) + "\n"
 
 
-def html(record: Record) -> str:
+def html(record: FilledForm) -> str:
     """The same as a page. What stands in it is escaped."""
     fields = [
         (section, [(field, _blocks(field.value)) for field in answers]) for section, answers in record.fields

@@ -48,7 +48,7 @@ class RecordTables:
     def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
         self._database = database
 
-    def rows(self, sql: str) -> list[dict[str, Any]]:
+    def rows(self, sql: str) -> list[dict[str, object]]:
         """The rows of a SELECT. RecipeError where it is wrong."""
         try:
             answer = self._database.execute(sql)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypedDict, TypeVar
 
 import pyarrow.parquet as pq
 
@@ -29,12 +29,13 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
 from pipeline.plan import RunPlan, Unit
 from pipeline.refilter.earlier import Refiltering, Start
+from pipeline.results.excerpts import ExcerptRow
 from pipeline.results.faults import READING, FaultRow, FaultTally
 from pipeline.results.rows import opened
 from pipeline.results.unit_results import ReadResult
-from pipeline.units.facts import UnitFacts, publish_facts, read_facts
+from pipeline.units.facts import DocumentFacts, EditFacts, FindingFacts, UnitFacts, publish_facts, read_facts
 from pipeline.units.files import UnitWriter
-from pipeline.units.parsed_texts import without_purged
+from pipeline.units.parsed_texts import ParsedTextRow, parsed_document, without_purged
 from pipeline.units.tally import UnitTally
 from stages.chain import Chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
@@ -43,7 +44,18 @@ from stages.quality.step import QualityStep
 from stages.steps.purged import origin_in
 
 _TOGETHER: Final = 256
-_Row = dict[str, Any]
+
+
+_OfDocument = TypeVar("_OfDocument", FindingFacts, EditFacts)
+
+
+class _CleanText(TypedDict):
+    """A row of tables.PART, as far as it is looked at."""
+
+    text: str
+    metadata: str | None
+    captured_at: str | None
+    url: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +163,7 @@ def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[FaultRo
 class _ReusedRejection:
     """A document whose rejection is taken over."""
 
-    row: _Row
+    row: DocumentFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +172,9 @@ class _ResumedDocument:
     parsed texts, and of clean texts where it survived the earlier run."""
 
     document: Document
-    row: _Row
-    kept: _Row
-    clean: _Row | None
+    row: DocumentFacts
+    kept: ParsedTextRow
+    clean: _CleanText | None
 
 
 class _UnitFilter:
@@ -177,15 +189,17 @@ class _UnitFilter:
         self._purged, self._plan_key = job.read.tables.purged, job.read.key
         self._earlier, self._item = Folder(job.earlier), item
         self._writer, self._tally = writer, tally
-        self._documents: list[_Row] = facts.documents.to_pylist()
+        self._documents: list[DocumentFacts] = facts.documents.to_pylist()
         ledger = job.read.unit_files.whole_ledger
-        self._findings = _by_document(facts.findings.to_pylist() if ledger else [])
-        self._edits = _by_document(facts.edits.to_pylist() if self._start.takes_survivors else [])
+        self._findings: dict[bytes, list[FindingFacts]] = _by_document(
+            facts.findings.to_pylist() if ledger else []
+        )
+        self._edits: dict[bytes, list[EditFacts]] = _by_document(
+            facts.edits.to_pylist() if self._start.takes_survivors else []
+        )
         self._measured = facts.measured
         self._quality_then = QualityStep(job.earlier_quality) if self._start.by_measures else None
-        self._num_rows: dict[bytes, int] = defaultdict(int)
-        for row in self._documents:
-            self._num_rows[row["doc_id"]] += 1
+        self._num_rows = Counter(row["doc_id"] for row in self._documents)
 
     def run(self) -> None:
         """Write the rows of every document, in reading order."""
@@ -272,14 +286,14 @@ class _UnitFilter:
                 document = self._document(row, kept, start.first)
                 yield _ResumedDocument(document=document, row=row, kept=kept, clean=clean_row)
 
-    def _check_has_text(self, kept: _Row) -> None:
+    def _check_has_text(self, kept: ParsedTextRow) -> None:
         if kept["text"] is None:
             raise DamagedFileError(
                 f"{self._item.texts.file} has no text of {kept['doc_id'].hex()}, which was not purged:"
                 " run sluice verify"
             )
 
-    def _document(self, row: _Row, kept: _Row | None, first: int, **more: Any) -> Document:
+    def _document(self, row: DocumentFacts, kept: ParsedTextRow | None, first: int, **more: Any) -> Document:
         """A document as it enters `stages[first]`, but for the fields in `more`: no step between parse and that
         one changes a text."""
         passed = self._start.stages[:first]
@@ -293,7 +307,7 @@ class _UnitFilter:
         findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
         return replace(document, findings=tuple(map(_finding, findings)), **more)
 
-    def _survivor(self, row: _Row, kept: _Row | None, clean: _Row) -> Outcome:
+    def _survivor(self, row: DocumentFacts, kept: ParsedTextRow | None, clean: _CleanText) -> Outcome:
         """A document that the unchanged steps let pass, as they left it."""
         edits = tuple(
             Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._of(self._edits, row)
@@ -313,7 +327,7 @@ class _UnitFilter:
             return _purged(document, self._start.stages[-1])
         return document
 
-    def _purged_as(self, row: _Row, kept: _Row | None) -> Rejection | None:
+    def _purged_as(self, row: DocumentFacts, kept: ParsedTextRow | None) -> Rejection | None:
         """The rejection of a document that an honoured output purged, as stages.steps.purged does it."""
         if self._purged is None:
             return None
@@ -332,32 +346,32 @@ class _UnitFilter:
             return _purged(replace(document, labels=(*_labels(row, READING), *_labels(row, "url"))), "parse")
         return None
 
-    def _of(self, rows: dict[bytes, list[_Row]], row: _Row) -> list[_Row]:
+    def _of(self, rows: Mapping[bytes, list[_OfDocument]], row: DocumentFacts) -> list[_OfDocument]:
         """The rows of one document. Records that came twice have equal rows each, one after the other."""
         found = rows.get(row["doc_id"], [])
         return found[: len(found) // self._num_rows[row["doc_id"]]] if found else found
 
-    def _measured_of(self, row: _Row) -> Mapping[str, float]:
+    def _measured_of(self, row: DocumentFacts) -> Mapping[str, float]:
         """What the rules of quality measured of a document then, by rule."""
         found: Mapping[str, float] = json.loads(self._measured.get(row["doc_id"], "{}"))
         return found
 
-    def _texts(self) -> Iterator[_Row]:
+    def _texts(self) -> Iterator[ParsedTextRow]:
         if self._start.has_texts:
             yield from _rows(self._earlier, self._item.texts.file, self._item.texts.hash)
 
-    def _clean_texts(self) -> Iterator[_Row]:
+    def _clean_texts(self) -> Iterator[_CleanText]:
         if self._start.takes_survivors:
             yield from _rows(self._earlier, self._item.part.file, self._item.part.hash)
 
 
-def _rows(folder: Folder, name: str, digest: str) -> Iterator[_Row]:
+def _rows(folder: Folder, name: str, digest: str) -> Iterator[Any]:
     with opened(folder, name, digest) as file:
         for batch in file.iter_batches(batch_size=_TOGETHER):
             yield from batch.to_pylist()
 
 
-def _next(texts: Iterator[_Row], row: _Row, name: str) -> _Row:
+def _next(texts: Iterator[ParsedTextRow], row: DocumentFacts, name: str) -> ParsedTextRow:
     kept = next(texts, None)
     if kept is None or kept["doc_id"] != row["doc_id"]:
         raise DamagedFileError(
@@ -366,14 +380,14 @@ def _next(texts: Iterator[_Row], row: _Row, name: str) -> _Row:
     return kept
 
 
-def _by_document(rows: Sequence[_Row]) -> dict[bytes, list[_Row]]:
-    found: dict[bytes, list[_Row]] = {}
+def _by_document(rows: Sequence[_OfDocument]) -> dict[bytes, list[_OfDocument]]:
+    found = defaultdict(list)
     for row in rows:
-        found.setdefault(row["doc_id"], []).append(row)
+        found[row["doc_id"]].append(row)
     return found
 
 
-def _as_read(row: _Row, language: str | None) -> Document:
+def _as_read(row: DocumentFacts, language: str | None) -> Document:
     """A document of which no text is kept; `language` is the source's. What parse found of its charset is not
     what reading knew."""
     of_record = row["record_id"] is not None
@@ -392,33 +406,19 @@ def _as_read(row: _Row, language: str | None) -> Document:
     )
 
 
-def _as_kept(row: _Row, kept: _Row) -> Document:
+def _as_kept(row: DocumentFacts, kept: ParsedTextRow) -> Document:
     """A document as parse gave it; without a text where it was purged."""
-    return replace(
-        _as_read(row, kept["language"]),
-        num_bytes=kept["num_bytes"],
-        is_html=kept["is_html"],
-        content_type=kept["content_type"],
-        url=kept["url"],
-        captured_at=kept["captured_at"],
-        record_id=kept["record_id"],
-        charset=kept["charset"],
-        metadata=kept["metadata"],
-        text=kept["text"] or "",
-        text_hash=kept["text_hash"],
-        language_score=kept["language_score"],
-        edits=tuple(Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in kept["edits"]),
-    )
+    return replace(parsed_document(row["source"], kept), truncated=row.get("truncated"))
 
 
-def _scores(row: _Row) -> tuple[tuple[str, float], ...]:
+def _scores(row: Mapping[str, object]) -> tuple[tuple[str, float], ...]:
     """What classifiers that turn nothing down gave. One that was not asked, behind a step that did, gave
     nothing."""
-    columns = (column for column in added_columns(row) if column.startswith(SCORE))
-    return tuple((column.removeprefix(SCORE), row[column]) for column in columns if row[column] is not None)
+    scores = ((column, row[column]) for column in added_columns(row) if column.startswith(SCORE))
+    return tuple((column.removeprefix(SCORE), score) for column, score in scores if isinstance(score, float))
 
 
-def _labels(row: _Row, step: str) -> tuple[tuple[str, str], ...]:
+def _labels(row: Mapping[str, object], step: str) -> tuple[tuple[str, str], ...]:
     """What a step found out, or the reader was told, that is a column of text."""
     is_of_step = {
         READING: INDEXED.__contains__,
@@ -427,10 +427,10 @@ def _labels(row: _Row, step: str) -> tuple[tuple[str, str], ...]:
         "classifier": lambda column: column.startswith(LABEL),
     }.get(step)
     columns = filter(is_of_step, added_columns(row)) if is_of_step is not None else ()
-    return tuple((column, row[column]) for column in columns if row[column] is not None)
+    return tuple((column, label) for column in columns if isinstance(label := row[column], str))
 
 
-def _finding(row: _Row) -> Finding:
+def _finding(row: FindingFacts) -> Finding:
     return Finding(
         stage=row["stage"],
         rule=row["rule"],
@@ -448,13 +448,15 @@ def _purged(document: Document, stage: str) -> Rejection:
 
 
 @functools.lru_cache(maxsize=1)
-def _excerpts(earlier: str, _plan_key: str) -> dict[tuple[bytes, str, str], list[_Row]]:
+def _excerpts(
+    earlier: str, _plan_key: str
+) -> Mapping[tuple[bytes, str | None, str | None], list[ExcerptRow]]:
     """What the earlier report showed of rejected documents, rows of tables.EXCERPTS: of an unchanged step it
     is what this one shows."""
     with Folder(earlier).open(EXCERPTS_FILE) as file:
         rows = pq.read_table(file).to_pylist()
-    found: dict[tuple[bytes, str, str], list[_Row]] = {}
+    found = defaultdict(list)
     for row in rows:
         if row["stage"] is not None and row["choice"] not in (None, "passed"):
-            found.setdefault((row["doc_id"], row["stage"], row["rule"]), []).append(row)
+            found[row["doc_id"], row["stage"], row["rule"]].append(row)
     return found

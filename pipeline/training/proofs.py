@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from trainer.evidence.commitment.keys import Kind, domain_subject, text_subjects, url_subject
-from trainer.evidence.commitment.prove import proof_bytes, prove
+from trainer.evidence.commitment.prove import ReadingProof, proof_bytes, prove
 
 
 def make_proof(
@@ -19,7 +17,7 @@ def make_proof(
     text: str | None = None,
     step: int | None = None,
     to: str | None = None,
-) -> dict[str, Any]:
+) -> ReadingProof:
     """The proof that a committed checkpoint of a run, the newest or that of `step` steps, has read one of: a URL, a
     registered domain, the text of the file `text`; or that it has not. With `to` it is written to that file.
     RecipeError where the call is wrong or nothing is committed."""

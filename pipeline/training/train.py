@@ -14,10 +14,10 @@ from pipeline.training.evaluation.of_run import prepare_evaluations
 from pipeline.training.workers import check_workers
 from trainer.evidence.commitment.commit import commit_ended
 from trainer.options import TrainRecipe
+from trainer.processes.result import TrainingResult
 from trainer.recovery.call import prepare_replay
 from trainer.recovery.options import ReplayOptions
 from trainer.run.preflight import check_recipe, check_run, finished
-from trainer.run.result import TrainingResult
 
 Say = Callable[[str], None]
 

@@ -11,7 +11,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NotRequired, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,10 +24,50 @@ from pipeline.plan import Unit
 from pipeline.results.faults import as_kept
 from pipeline.results.unit_results import ReadResult, UnitFile
 from pipeline.units.files import MEASURED_FILE
+from pipeline.units.parsed_texts import EditOfText
 
 _TABLES: Final = ("documents.parquet", "findings.parquet", "edits.parquet", MEASURED_FILE)
 _RESULT: Final = "unit.json"
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
+
+
+class DocumentFacts(TypedDict):
+    """A row of `documents` of a unit, as far as it is looked at; the columns that a recipe adds are there too."""
+
+    doc_id: bytes
+    source: str
+    url: str | None
+    truncated: NotRequired[str | None]
+    warc_file: str
+    warc_offset: int
+    warc_length: int
+    record_id: str | None
+    captured_at: str | None
+    charset: str | None
+    raw_hash: bytes
+    text_hash: bytes | None
+    language: str | None
+    language_score: float | None
+    stage: str | None
+    rule: str | None
+
+
+class FindingFacts(TypedDict):
+    """A row of `findings` of a unit."""
+
+    doc_id: bytes
+    stage: str
+    rule: str
+    value: float | None
+    threshold: float | None
+    verdict: str
+    matched: NotRequired[str | None]
+
+
+class EditFacts(EditOfText):
+    """A row of `edits` of a unit."""
+
+    doc_id: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

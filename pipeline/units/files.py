@@ -33,7 +33,7 @@ from pipeline.results.unit_results import (
     CleanPart,
     UnitFile,
 )
-from pipeline.units.parsed_texts import ParsedTextsWriter
+from pipeline.units.parsed_texts import ParsedTextRow, ParsedTextsWriter
 from pipeline.units.tally import UnitTally
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
@@ -164,7 +164,7 @@ class UnitWriter:
         """Write the text of a document as parse gave it, where texts are kept."""
         self._texts.keep_document(document)
 
-    def keep_text(self, row: Mapping[str, Any]) -> None:
+    def keep_text(self, row: ParsedTextRow) -> None:
         """Write a row of tables.PARSED_TEXTS, where texts are kept."""
         self._texts.keep_text(row)
 
@@ -197,9 +197,10 @@ class UnitWriter:
     def _add_rejected(self, rejection: Rejection) -> None:
         document, finding = rejection.document, rejection.finding
         self._tally.count_rejection(rejection)
-        row = _record_row(document)
+        page = _page_columns(document.url)
+        row = _record_row(document, page)
         text = rejection.judged_text or document.text
-        self._excerpts.offer(document.doc_id, finding, text, region_of(document.language, row["host"]))
+        self._excerpts.offer(document.doc_id, finding, text, region_of(document.language, page["host"]))
         row |= {
             "status": "rejected",
             "stage": finding.stage,
@@ -219,7 +220,8 @@ class UnitWriter:
         tally.num_without_date += document.captured_at is None
         tally.num_chars += len(document.text)
         clean_hash = text_hash(document.text)
-        row = _record_row(document)
+        page = _page_columns(document.url)
+        row = _record_row(document, page)
         row |= {
             "clean_hash": clean_hash,
             "status": "kept",
@@ -241,7 +243,7 @@ class UnitWriter:
             )
         if self._options.whole_ledger:
             self._add_findings(document, document.findings)
-            region = region_of(document.language, row["host"])
+            region = region_of(document.language, page["host"])
             for finding in document.findings:
                 self._excerpts.offer(document.doc_id, finding, document.text, region)
         self._add_measured(document.doc_id, dict(document.measured))
@@ -294,14 +296,14 @@ class UnitWriter:
             )
 
 
-def _record_row(document: Document) -> dict[str, Any]:
-    """What a row of `documents` says of the record itself, and k."""
+def _record_row(document: Document, page: Mapping[str, str | None]) -> dict[str, object]:
+    """What a row of `documents` says of the record itself, with the columns of its `page`, and k."""
     return {
         "k": sort_key(document.doc_id),
         "doc_id": document.doc_id,
         "source": document.source,
         "url": document.url,
-        **_page_columns(document.url),
+        **page,
         "truncated": document.truncated,
         "warc_file": document.place.file,
         "warc_offset": document.place.offset,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 
@@ -17,7 +16,38 @@ from pipeline.results.unit_results import (
     UnitFile,
 )
 from pipeline.units.tally import UnitTally
-from stages.document import Document
+from stages.document import Document, Edit, Place
+
+
+class EditOfText(TypedDict):
+    """An edit as a row of parsed texts has it."""
+
+    stage: str
+    kind: str
+    count: int
+
+
+class ParsedTextRow(TypedDict):
+    """A row of tables.PARSED_TEXTS; `text` is null where it was purged."""
+
+    doc_id: bytes
+    warc_file: str
+    warc_offset: int
+    warc_length: int
+    record_id: str | None
+    url: str | None
+    captured_at: str | None
+    raw_hash: bytes
+    charset: str | None
+    num_bytes: int
+    is_html: bool
+    content_type: str
+    metadata: str | None
+    text: str | None
+    text_hash: bytes | None
+    language: str | None
+    language_score: float | None
+    edits: list[EditOfText]
 
 
 class ParsedTextsWriter:
@@ -60,7 +90,7 @@ class ParsedTextsWriter:
         if self._rows is not None:
             self._rows.add_table(table)
 
-    def keep_text(self, row: Mapping[str, Any]) -> None:
+    def keep_text(self, row: ParsedTextRow) -> None:
         """Write a row of tables.PARSED_TEXTS."""
         if self._rows is not None:
             self._rows.add(row)
@@ -83,3 +113,26 @@ def parsed_text_row(document: Document) -> dict[str, object]:
     place = document.place
     row |= {"warc_file": place.file, "warc_offset": place.offset, "warc_length": place.length}
     return row | {"edits": [asdict(edit) for edit in document.edits]}
+
+
+def parsed_document(source: str, row: ParsedTextRow) -> Document:
+    """The document of a row as parse gave it; without a text where that was purged."""
+    return Document(
+        doc_id=row["doc_id"],
+        source=source,
+        place=Place(file=row["warc_file"], offset=row["warc_offset"], length=row["warc_length"]),
+        raw_hash=row["raw_hash"],
+        record_id=row["record_id"],
+        url=row["url"],
+        captured_at=row["captured_at"],
+        charset=row["charset"],
+        num_bytes=row["num_bytes"],
+        is_html=row["is_html"],
+        content_type=row["content_type"],
+        metadata=row["metadata"],
+        text=row["text"] or "",
+        text_hash=row["text_hash"],
+        language=row["language"],
+        language_score=row["language_score"],
+        edits=tuple(Edit(**edit) for edit in row["edits"]),
+    )

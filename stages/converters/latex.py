@@ -33,11 +33,33 @@ _MAX_TITLE: Final = 1_000
 _BLANK_LINES: Final = re.compile(r"\n\s*\n")
 _HEADINGS: Final = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
 _LEFT_OUT: Final = (
-    "autoref", "author", "bibliography", "bibliographystyle", "cite", "citealp", "citealt", "citeauthor", "citep",
-    "citet", "citeyear", "cref", "Cref", "date", "eqref", "hspace", "include", "includegraphics", "input", "label",
-    "maketitle", "nocite", "pageref", "ref", "thanks", "title", "today", "vspace",
+    "addtocounter", "author", "autocite", "autoref", "bibliography", "bibliographystyle", "cite", "Cite", "citealp",
+    "citealt", "citeauthor", "citep", "citet", "citeyear", "cref", "Cref", "date", "eqref", "fontsize", "footcite",
+    "hspace", "include", "includegraphics", "input", "label", "maketitle", "nameref", "nocite", "pageref", "pagestyle",
+    "parencite", "ref", "rule", "setcounter", "setlength", "textcite", "thanks", "thispagestyle", "title", "today",
+    "vref", "vspace",
 )  # fmt: skip
 """Macros without a text: by default the library has `<cit.>` for a citation, and for \\today the day."""
+_ARGUMENTS: Final = {
+    "*[[{": ("autocite", "Cite", "footcite", "parencite", "textcite"),
+    "*[{": ("paragraph", "part"),
+    "[{{": ("rule",),
+    "{": (
+        "bibliographystyle",
+        "nameref",
+        "nocite",
+        "pageref",
+        "pagestyle",
+        "thanks",
+        "thispagestyle",
+        "vref",
+    ),
+    "{{": ("addtocounter", "fontsize", "href"),
+    "{{{": ("multicolumn", "multirow", "resizebox"),
+}
+"""Which arguments macros have that the library's parser does not know: without, they would be text."""
+_ARE_LAST: Final = ("href", "multicolumn", "multirow", "resizebox", "textcolor")
+"""Macros whose last argument is the text."""
 _GONE: Final = "\0"
 _WITH_SPACE: Final = re.compile(r"[ \xa0]*\0")
 _SPACES: Final = re.compile(r"[ \t]+")
@@ -140,10 +162,12 @@ def _title(source: str) -> str:
 
 
 def _plain(source: str) -> str:
-    from pylatexenc.latexwalker import LatexWalkerParseError
+    from pylatexenc.latexwalker import LatexWalker, LatexWalkerParseError
 
+    parsed, texts = _library()
     try:
-        text = _library().latex_to_text(source)
+        nodes, _, _ = LatexWalker(source, latex_context=parsed, tolerant_parsing=True).get_latex_nodes()
+        text = texts.nodelist_to_text(nodes)
     except (LatexWalkerParseError, RecursionError) as error:
         raise RefusedError("damaged") from error
     text = _SPACES.sub(" ", _WITH_SPACE.sub("", text))
@@ -151,31 +175,45 @@ def _plain(source: str) -> str:
 
 
 @functools.cache
-def _library() -> Any:
-    """pylatexenc with other headings, and without what its defaults say of citations, figures and the day."""
+def _library() -> tuple[Any, Any]:
+    """What pylatexenc parses macros by, and what makes a text of them: with other headings, and without what its
+    defaults say of citations, figures and the day."""
+    from pylatexenc import latexwalker
     from pylatexenc.latex2text import (
         EnvironmentTextSpec,
         LatexNodes2Text,
         MacroTextSpec,
         get_default_latex_context_db,
     )
+    from pylatexenc.macrospec import MacroSpec
 
-    context = get_default_latex_context_db()
+    parsed, context = latexwalker.get_default_latex_context_db(), get_default_latex_context_db()
+    parsed.add_context_category(
+        "sluice",
+        prepend=True,
+        macros=[MacroSpec(name, arguments) for arguments, names in _ARGUMENTS.items() for name in names],
+    )
     context.add_context_category(
         "sluice",
         prepend=True,
         macros=[
             *(MacroTextSpec(name, simplify_repl=_heading) for name in _HEADINGS),
             *(MacroTextSpec(name, simplify_repl=_GONE) for name in _LEFT_OUT),
+            *(MacroTextSpec(name, simplify_repl=_last_argument) for name in _ARE_LAST),
+            *(MacroTextSpec(name, simplify_repl=name) for name in ("LaTeX", "TeX")),
             MacroTextSpec("item", simplify_repl="\n- "),
             MacroTextSpec("footnote", simplify_repl=" (%(2)s)"),
         ],
-        environments=[
-            EnvironmentTextSpec("thebibliography", simplify_repl="", discard=True),
-        ],
+        environments=[EnvironmentTextSpec("thebibliography", simplify_repl="", discard=True)],
     )
-    return LatexNodes2Text(latex_context=context, math_mode="verbatim", strict_latex_spaces=False)
+    return parsed, LatexNodes2Text(latex_context=context, math_mode="verbatim", strict_latex_spaces=False)
 
 
 def _heading(node: Any, l2tobj: Any) -> str:
-    return f"\n\n{l2tobj.node_arg_to_text(node, 2).strip()}\n\n"
+    return f"\n\n{_last_argument(node, l2tobj).strip()}\n\n"
+
+
+def _last_argument(node: Any, l2tobj: Any) -> str:
+    """The text of a macro's last argument, if any was found."""
+    given = [] if node.nodeargd is None else node.nodeargd.argnlist
+    return str(l2tobj.nodelist_to_text([each for each in given if each is not None][-1:]))

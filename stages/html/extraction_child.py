@@ -36,6 +36,8 @@ _GRACE_SECONDS: Final = 10.0
 _STALLED_TIMES: Final = 10
 """A child that takes no processor time is given up after so many times as much time on the clock."""
 _MEMORY_BYTES: Final = 4 << 30
+_SCHEDULED: Final = 2
+"""CPUCLOCK_SCHED of Linux (posix-timers_types.h)."""
 _MOST_TAGS_HERE: Final = 10_000
 _MOST_CHARS_HERE: Final = 2_000_000
 """A page with no more `<` and characters is looked at in the caller's own process: were its cost to grow with
@@ -50,6 +52,20 @@ _MADE_OF: Final[dict[bytes, type[Fault | Converted | Refused]]] = {
 }
 
 
+def processor_seconds() -> float:
+    """Processor seconds of this process, and of its children for what they answered."""
+    return time.process_time() + _answered.seconds
+
+
+class _Answered:
+    """The processor seconds that children took for their answers."""
+
+    seconds = 0.0
+
+
+_answered: Final = _Answered()
+
+
 class IsolatedExtraction:
     """`extract`, survived: a child that dies on a page, for lack of memory too, is replaced and the page
     tried once more; one that gives no answer in the processor time of two tries and 10 s is ended by the
@@ -57,6 +73,7 @@ class IsolatedExtraction:
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
+        self._taken = 0.0
 
     def __call__(self, html: str, extractor: Extractor) -> str | Failure | Fault:
         found = self._twice(html.encode("utf-8", "surrogatepass"), extractor)
@@ -81,7 +98,7 @@ class IsolatedExtraction:
         if self._child is not None:
             self._child.kill()
             self._child.communicate()
-            self._child = None
+            self._child, self._taken = None, 0.0
 
     def _ask(self, content: bytes, asked: Extractor | Converter) -> _Outcome:
         child = self._child = self._child or _start()
@@ -92,6 +109,8 @@ class IsolatedExtraction:
             _write(child.stdin, json.dumps((most_seconds, type(asked).__name__, asdict(asked))).encode())
             _write(child.stdin, content)
             answer = _read_until(child.stdout, deadline)
+            taken, self._taken = self._taken, _seconds_of(child.pid)
+            _answered.seconds += max(self._taken - taken, 0.0)
         except (BrokenPipeError, EOFError):
             ended_by_clock = child.wait() == -signal.SIGPROF
             self.close()
@@ -144,6 +163,14 @@ class _OneAtATime:
 def _large_pages(_pid: int) -> _OneAtATime:
     """A process's child for large pages and for what is converted: a process that was forked has its own."""
     return _OneAtATime()
+
+
+def _seconds_of(pid: int) -> float:
+    """Processor seconds of another process, by its clock (clock_getcpuclockid(3)); 0 where there is none."""
+    try:
+        return time.clock_gettime((~pid << 3) | _SCHEDULED)
+    except OSError:
+        return 0.0
 
 
 def _start() -> subprocess.Popen[bytes]:

@@ -161,12 +161,16 @@ def table_for(table: QualityTable, language: str | None) -> QualityTable:
     own = own_table_of(table, language)
     if own is None or language is None:
         return table
-    given = ((field.name, getattr(own, field.name)) for field in dataclasses.fields(_ForTexts))
-    changed: dict[str, Any] = {name: value for name, value in given if value is not None}
     if own.stop_words is not None:
-        changed["stop_words"] = {language: own.stop_words} if own.stop_words else {}
-        changed["stop_words_off"] = () if own.stop_words else (language,)
-    return dataclasses.replace(table, **changed, language={})
+        table = dataclasses.replace(
+            table,
+            stop_words={language: own.stop_words} if own.stop_words else {},
+            stop_words_off=() if own.stop_words else (language,),
+        )
+    given = ((field.name, getattr(own, field.name)) for field in dataclasses.fields(_ForTexts))
+    return dataclasses.replace(
+        table, **{name: value for name, value in given if value is not None}, language={}
+    )
 
 
 def own_table_of(table: QualityTable, language: str | None) -> LanguageQualityTable | None:

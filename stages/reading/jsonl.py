@@ -24,9 +24,9 @@ from stages.reading.members import LongMemberError, is_compressed, read_through,
 from stages.reading.options import (
     DEFAULT_WINDOW_BYTES,
     Border,
+    FileSpan,
     InputCounts,
     ReadOptions,
-    Span,
     Unreadable,
     UnreadableError,
 )
@@ -177,7 +177,7 @@ class LinesOfSpan(JsonRecord):
     ends_line: bool = False
 
 
-def lines_of_span(stream: BinaryIO, span: Span, max_window_bytes: int) -> LinesOfSpan:
+def lines_of_span(stream: BinaryIO, span: FileSpan, max_window_bytes: int) -> LinesOfSpan:
     """The line ends of a span: of a plain file those in its bytes, of a compressed one those in the members
     that begin there."""
     cursor = Cursor(stream, max_window_bytes=max_window_bytes)
@@ -188,7 +188,7 @@ def lines_of_span(stream: BinaryIO, span: Span, max_window_bytes: int) -> LinesO
     return replace(found, ended=Border(span.end))
 
 
-def _lines_of_members(cursor: Cursor, span: Span) -> LinesOfSpan:
+def _lines_of_members(cursor: Cursor, span: FileSpan) -> LinesOfSpan:
     begin, found = span.begin if span.start is None else span.start.position, LinesOfSpan()
     try:
         if begin and span.start is None and not seek_member(cursor, begin, span.end):
@@ -215,7 +215,7 @@ def _count(found: LinesOfSpan, pieces: Iterable[bytes]) -> LinesOfSpan:
     return replace(found, num_bytes=num_bytes, num_lines=num_lines, ends_line=ends_line)
 
 
-def spans_of_lines(spans: Sequence[Span], lines: Sequence[LinesOfSpan]) -> list[Span]:
+def spans_of_lines(spans: Sequence[FileSpan], lines: Sequence[LinesOfSpan]) -> list[FileSpan]:
     """The spans of a file, of which all lines are counted, as they are read: each with the place and the number of
     its first byte."""
     borders = [Border(0)]

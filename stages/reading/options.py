@@ -64,7 +64,7 @@ class Border:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class FileSpan:
     """The bytes [begin, end) of a file: of its records those whose first byte lies there.
 
     Without `start` the reader looks for the first place where a record may begin, which what the span before
@@ -111,7 +111,7 @@ class ReadOptions:
     mime: tuple[str, ...] = ()
     statuses: frozenset[int] | None = frozenset({200})
     limit_documents: int | None = None
-    span: Span | None = None
+    span: FileSpan | None = None
     namespaces: tuple[int, ...] = (0,)
 
 

@@ -14,7 +14,7 @@ from stages.document import Document
 from stages.reading.content import Cursor, DamagedError, WindowError
 from stages.reading.magic import HEAD_BYTES, is_streamed
 from stages.reading.members import is_compressed, read_through, seek_member
-from stages.reading.options import Border, InputCounts, ReadOptions, Span, UnreadableError
+from stages.reading.options import Border, FileSpan, InputCounts, ReadOptions, UnreadableError
 from stages.reading.parquet.documents import RowGroup, row_groups
 from stages.reading.reader import detect_format, read_documents
 
@@ -47,7 +47,7 @@ def read_part(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> S
     kind = detect_format(stream, options)
     stream.seek(0)
     if kind == "warc":
-        return _records(stream, replace(options, span=Span(begin=begin, end=end)))
+        return _records(stream, replace(options, span=FileSpan(begin=begin, end=end)))
     if kind == "jsonl":
         return _lines(stream, options, begin, end)
     return _rows(stream, options, begin, end) if kind == "parquet" else None
@@ -145,7 +145,7 @@ def _lines(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> Samp
     cursor = _cursor(stream, options)
     if not is_compressed(cursor):
         is_within = begin > 0 and _byte_before(cursor, begin) != b"\n"
-        span = Span(
+        span = FileSpan(
             begin=begin,
             end=end,
             start=Border(begin, _WITHIN if is_within else "", begin),
@@ -165,7 +165,7 @@ def _lines(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> Samp
                 break
     except (DamagedError, WindowError) as error:
         raise UnreadableError(str(error)) from error
-    span = Span(begin=start, end=end, start=Border(start), stop=Border(cursor.position, "", num_content))
+    span = FileSpan(begin=start, end=end, start=Border(start), stop=Border(cursor.position, "", num_content))
     num_bytes = cursor.position - start
     found = _documents(stream, replace(options, span=span), InputCounts())
     return part_of(found, lambda: num_bytes, is_whole=False)
@@ -198,7 +198,7 @@ def _rows_of(stream: BinaryIO, options: ReadOptions, group: RowGroup, begin: int
     rows = range(group.first_row + first, group.first_row + last)
     if not rows:
         return SampledPart()
-    span = Span(begin=group.start, end=group.start + 1)
+    span = FileSpan(begin=group.start, end=group.start + 1)
     documents = _documents(stream, replace(options, span=span), InputCounts())
     documents = dropwhile(lambda document: document.place.offset < rows.start, documents)
     documents = takewhile(lambda document: document.place.offset < rows.stop, documents)

@@ -37,6 +37,8 @@ _MAX_HEAD_BYTES: Final = 1 << 20
 """Of what stands before the first page: the site's name and namespaces, some kilobytes."""
 _MAX_TAGS: Final = 10_000
 """Of a page: one revision has forty. An element takes a hundred times as much memory as its tag."""
+_MAX_TITLE: Final = 255
+"""MediaWiki's own limit, in bytes."""
 _BESIDE_TEXT: Final = 64 << 10
 _SITEINFO: Final = re.compile(rb"<siteinfo>.*?</siteinfo>", re.DOTALL)
 _BEGINS_DUMP: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?<mediawiki[\s>]")
@@ -265,6 +267,8 @@ def _read_page(stretch: _Stretch, site: _Site, options: ReadOptions, counts: Inp
         namespace = int(page.findtext("ns") or 0)
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         raise UnreadableError(f"the page cannot be read as XML of a dump: {type(error).__name__}") from error
+    if (length := len(page.findtext("title") or "")) > _MAX_TITLE:
+        raise UnreadableError(f"the page has a title of {length} characters, expected at most {_MAX_TITLE}")
     revision = next(reversed(page.findall("revision")), ElementTree.Element("revision"))
     if namespace not in options.namespaces:
         counts.add_row(f"namespace {namespace}")

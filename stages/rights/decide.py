@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from lineage.store.column_names import SIGNALS, TRAINING_USE, TRAINING_USE_BY
 from stages.rights.signal import KINDS, MOST_CHARS, Signal, Use, combined
@@ -68,17 +68,13 @@ def as_text(signals: Sequence[Signal]) -> str:
     """Signals as the column holds them; `from_text` gives them back."""
     if not signals:
         return "[]"
-    shown = [
-        {"kind": signal.kind, "where": signal.where, "value": _shown(signal.value), "meaning": signal.meaning}
-        for signal in signals
-    ]
+    shown = [signal._replace(value=_shown(signal.value))._asdict() for signal in signals]
     return json.dumps(shown, separators=(",", ":"))
 
 
 def from_text(text: str | None) -> list[Signal]:
     """The signals of a column's value; none of a null."""
-    found: list[dict[str, Any]] = [] if text is None else json.loads(text)
-    return [Signal(**one) for one in found]
+    return [] if text is None else [Signal(**one) for one in json.loads(text)]
 
 
 def _shown(value: str) -> str:

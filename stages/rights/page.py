@@ -88,11 +88,12 @@ def _directives(value: str, where: Where, agents: set[str]) -> Iterator[Signal]:
             continue
         for word in _WORDS.split(words):
             if word in _DIRECTIVES:
-                yield Signal(_DIRECTIVES[word], where, value.strip(), _meaning_of(_DIRECTIVES[word]))
-
-
-def _meaning_of(kind: str) -> Any:
-    return "denied" if kind == "noai" else "unknown"
+                yield Signal(
+                    _DIRECTIVES[word],
+                    where,
+                    value.strip(),
+                    "denied" if _DIRECTIVES[word] == "noai" else "unknown",
+                )
 
 
 def part_with_signals(body: bytes) -> Literal["none", "head", "page"]:

@@ -63,7 +63,6 @@ class ReadSites:
     num_records: int = 0
     num_responses: int = 0
     num_unreadable: int = 0
-    first_error: str = ""
     robots: dict[str, SiteFileResponse] = field(default_factory=dict)
     tdmrep: dict[str, SiteFileResponse] = field(default_factory=dict)
 

@@ -100,7 +100,8 @@ class StepSpec:
     `own_keys`: further keys that it alone reads, so that it is told where one is given and no source has it.
     `only_judges`: it gives the steps behind it nothing but a text that passed. `edits_text`: whether it may
     change that text. `rules`: all that may turn a document down
-    as its tables stand, in the order of their verdicts."""
+    as its tables stand, in the order of their verdicts. `figure`: the figure of a record that counts what it turns
+    down (name and description), where a form asks for that of this step alone."""
 
     purpose: str = ""
     make: Callable[[StepInputs], Step] | None = None
@@ -115,6 +116,7 @@ class StepSpec:
     only_judges: bool = False
     edits_text: Callable[[StepTables], bool] = lambda tables: False
     rules: Callable[[StepTables], Sequence[Rule]] = lambda tables: ()
+    figure: tuple[str, str] | None = None
 
 
 def _url_step(inputs: StepInputs) -> Step:
@@ -324,6 +326,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         only_judges=True,
         own_keys=_keys_of_table("decontaminate", DecontaminateTable, but=("against",)),
         rules=lambda tables: decontaminate_rules(tables.decontaminate),
+        figure=("decontaminated", "of the rejected, those that held test questions of benchmarks"),
     ),
     "pii": StepSpec(
         purpose="replaces personal data and secrets by placeholders, or removes what holds them, so that the model"

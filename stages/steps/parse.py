@@ -77,6 +77,7 @@ _TOO_MUCH_MARKUP: Final = Rule(
     help="characters of wikitext, times 20 and as many more as tags, tables, templates and links are never closed; of"
     " LaTeX, times 12",
 )
+_TITLE_CHARS: Final = 500
 _FAILURES: Final = {Failure.TIMEOUT: _TIMEOUT, Failure.CRASHED: _CRASHED}
 
 
@@ -149,7 +150,9 @@ class ParseStep:
             if not isinstance(converted, Converted):
                 return self._turned_down(document, charset, converted, findings)
             if converted.title is not None:
-                document = document.but(metadata=metadata_with(document.metadata, title=converted.title))
+                document = document.but(
+                    metadata=metadata_with(document.metadata, title=converted.title[:_TITLE_CHARS])
+                )
             text, pages = converted.text, tuple(_as_page(document, page) for page in converted.pages)
         elif not document.is_html and text and not document.payload:
             pages = ()

@@ -94,3 +94,21 @@ def test_a_key_too_many_or_a_missing_one_without_a_default_is_refused(record: Ou
 def test_a_record_made_by_hand_has_no_default_for_a_renamed_field() -> None:
     with pytest.raises(TypeError, match="num_bytes"):
         Outer(share=None, counts={}, pairs=(), inner=Inner(name="a"), perhaps=None, many=())  # type: ignore[call-arg]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs(JsonRecord):
+    """Has tuples of fixed length, of values of different kinds."""
+
+    runs: tuple[tuple[str, int, Pair], ...]
+
+
+def test_tuples_of_values_of_different_kinds_come_back() -> None:
+    record = Runs(runs=(("a", 1, Pair("b", 2)), ("c", 3, Pair("d", 4))))
+    assert Runs.from_json(json.loads(json.dumps(record.to_json()))) == record
+
+
+@pytest.mark.parametrize("plain", [[], "text", 1, None, {"runs": 1}])
+def test_what_is_no_object_of_the_record_is_refused(plain: object) -> None:
+    with pytest.raises(TypeError):
+        Runs.from_json(plain)

@@ -14,6 +14,9 @@ import pytest
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
+from stages.document import Document
+from stages.reading.options import ReadOptions
+from stages.reading.reader import read_documents
 from tests.support.inputs.document_files import LOCKED, dump, epub, paper, pdf, tar, wiki_page
 from tests.support.inputs.make_warc import http, member, record
 from tests.support.outputs.lineage_query import query
@@ -93,6 +96,15 @@ def test_each_document_is_kept_or_turned_down_by_name(out: str) -> None:
     ]
 
 
+def test_the_bytes_of_a_pdf_on_the_web_are_no_text_before_they_are_converted(tmp_path: Path) -> None:
+    make_files(tmp_path / "files")
+    options = ReadOptions(source="s", file="web.warc.gz", mime=("application/pdf",))
+    with (tmp_path / "files" / "web.warc.gz").open("rb") as stream:
+        (found,) = read_documents(stream, options)
+    assert isinstance(found, Document)
+    assert (found.text, found.charset, found.payload[:5]) == ("", None, b"%PDF-")
+
+
 def test_verify_trace_and_explain_find_them(out: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", out]) == 0
     capsys.readouterr()
@@ -147,6 +159,17 @@ def test_a_library_that_is_not_installed_is_named_before_the_run(
     says = rf"{what} need {library}: in Sluice's checkout, pip install '\.\[documents\]'"
     with pytest.raises(RecipeError, match=says):
         run(tmp_path, plain)
+
+
+def test_a_run_from_parsed_texts_converts_nothing_and_gives_the_same_bytes(tmp_path: Path) -> None:
+    make_files(tmp_path / "files")
+    kept = documents_recipe(tmp_path / "files", str(tmp_path / "kept"), run={"keep_text": True})
+    run(tmp_path, kept)
+    strict = {"pii": {"action": "drop"}, "language": {"min_score": 0.9}}
+    run(tmp_path, documents_recipe(tmp_path / "files", str(tmp_path / "whole"), **strict))
+    again = documents_recipe(tmp_path / "files", str(tmp_path / "again"), **strict)
+    run(tmp_path, again, from_output=str(tmp_path / "kept"))
+    assert fingerprint(str(tmp_path / "again")) == fingerprint(str(tmp_path / "whole"))
 
 
 def test_explain_takes_a_document_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

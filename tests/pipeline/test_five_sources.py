@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from lineage.recipe import load_recipe
 from lineage.storage.folder import Folder
 from pipeline import process
 from pipeline.phases.progress import ProgressReporter
@@ -23,7 +22,7 @@ from tests.support.inputs.five_sources import write_five_sources
 from tests.support.outputs.lineage_query import query
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import make_order
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 
 MIX = Path(__file__).parents[2] / "recipes/mix"
 NAMES = ("web", "code", "arxiv", "wikipedia", "books")
@@ -82,7 +81,7 @@ def test_each_recipe_keeps_what_suits_it(world: Path) -> None:
 
 def test_the_order_draws_the_shares_exactly(world: Path) -> None:
     with _in(world):
-        recipe = load_recipe(MIX / "train.toml", TrainRecipe)
+        recipe = load_train_recipe(MIX / "train.toml")
         order = make_order(recipe, open_corpus(recipe.train.data))
         places = order.locate(np.arange(20_000))
     for first in range(0, 20_000, 1_000):

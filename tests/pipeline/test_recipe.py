@@ -335,7 +335,7 @@ def test_every_recipe_that_we_ship_is_right() -> None:
         ),
         (
             'format = "jsonl"\nmime = ["text/css"]',
-            r"source.format of 'web' is 'jsonl', whose rows have no types",
+            r"source.format of 'web' is 'jsonl', without types",
         ),
         ('mime = ["json"]', r"source.mime of 'web' has 'json': expected types in lower case"),
         ('mime = ["Text/CSS"]', r"source.mime of 'web' has 'Text/CSS'"),

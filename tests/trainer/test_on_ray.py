@@ -77,7 +77,8 @@ def test_an_actor_that_has_no_place_is_ended_without_waiting_for_one(tmp_path: P
     recipe = Run(data=corpus, output=tmp_path / "run", changes={"workers": 2}).recipe()
     with ray_session("local", training_cpus=local_cpus(recipe.train)):
         workers = workers_of(recipe.train, 0.0)
-        processes = _ActorProcesses(recipe, workers, ParticipantJob.of(recipe, "launch", 0.0), port=1)
+        job = ParticipantJob(recipe=recipe, launch="launch", began_at=0.0)
+        processes = _ActorProcesses(recipe, workers, job, port=1)
         place = PlacementGroupSchedulingStrategy(processes._group, placement_group_bundle_index=0)
         holder = ray.remote(num_cpus=1)(Holder).options(scheduling_strategy=place).remote()
         assert ray.get(holder.is_there.remote())

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.recipe import RecipeError, as_toml, load_recipe
-from trainer.options import TrainRecipe
+from lineage.recipe import RecipeError, as_toml
+from trainer.options import TrainRecipe, load_train_recipe
 from trainer.recipe_tables.parallelism import PipelineTable
 
 RECIPE = """
@@ -28,7 +28,7 @@ steps = 10
 def load(tmp_path: Path, *overrides: str, more: str = "") -> TrainRecipe:
     path = tmp_path / "train.toml"
     path.write_text(RECIPE + more)
-    return load_recipe(path, TrainRecipe, overrides)
+    return load_train_recipe(path, overrides)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_recipe_survives_toml(tmp_path: Path) -> None:
     recipe = load(tmp_path, "train.workers=2")
     path = tmp_path / "again.toml"
     path.write_text(as_toml(recipe))
-    assert load_recipe(path, TrainRecipe) == recipe
+    assert load_train_recipe(path) == recipe
 
 
 def test_experts_are_spread_over_ranks_that_are_there_already(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Position, read_position
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 
 MODEL_CARD: Final = "model.json"
 """What a run's output says about its model (`trainer/huggingface/model_card.py`)."""

@@ -361,7 +361,7 @@ def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | No
         # A pipeline's ranks ask for different tensors, which the reader can do.
         warnings.filterwarnings("ignore", message="Detected mismatched keys", category=UserWarning)
         load_state(
-            cast(dict[str, Any], wanted), storage_reader=reader, process_group=group, no_dist=group is None
+            cast(dict[str, object], wanted), storage_reader=reader, process_group=group, no_dist=group is None
         )
     return frozenset(state) - frozenset(wanted)
 

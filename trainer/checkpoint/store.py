@@ -25,11 +25,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from blake3 import blake3
 
 from lineage.ids import ID_BYTES, content_hash
+from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in, same_place
 from trainer.attempts import Attempt, attempts, counts
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import CheckpointTable, TrainRecipe
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ class LoweredRate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(JsonRecord):
     """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the
     order's. `model`: the one that was saved; `skipped_in_row`: the last steps, where they were skipped in a
     row; `lowered`: stretches of steps whose learning rate is lowered."""
@@ -283,13 +284,13 @@ def read_position(folder: Folder) -> Position:
     return _record(folder)[0]
 
 
-def _record(folder: Folder) -> tuple[Position, dict[str, Any]]:
-    """What complete.json says: the position, and [bytes, hash] of each file that was published."""
+def _record(folder: Folder) -> tuple[Position, dict[str, tuple[int, str]]]:
+    """What complete.json says: the position, and (bytes, hash) of each file that was published."""
     try:
         row = json.loads(_reading(folder, COMPLETE, folder.read))
         if row.pop("digest") != _digest(row):
             raise ValueError("its digest is another")
-        files = row.pop("files")
+        files = {name: (size, hash_) for name, (size, hash_) in row.pop("files").items()}
         position = _position(row)
         if not all(type(size) is int and type(hash_) is str for size, hash_ in files.values()):
             raise ValueError("it does not list files")
@@ -307,10 +308,7 @@ def _record(folder: Folder) -> tuple[Position, dict[str, Any]]:
 def _position(row: Mapping[str, Any]) -> Position:
     if not all(type(row[name]) is int for name in ("step", "attempt", "world_size")):
         raise ValueError("it has no numbers of step and attempt")
-    lowered = tuple(LoweredRate(*window) for window in row["lowered"])
-    model = ModelConfig.from_json(row["model"])
-    own = {"skipped_in_row": tuple(row["skipped_in_row"]), "lowered": lowered, "model": model}
-    return Position(**{**row, **own})
+    return Position.from_json(row)
 
 
 def check_sizes(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
@@ -333,8 +331,8 @@ def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
             raise CheckpointError(_damaged(folder, name, "has other bytes than when it was published"))
 
 
-def _published(folder: Folder) -> list[tuple[str, list[Any]]]:
-    """(name, [bytes, hash]) of each file that was published, by name."""
+def _published(folder: Folder) -> list[tuple[str, tuple[int, str]]]:
+    """(name, (bytes, hash)) of each file that was published, by name."""
     files = _record(folder)[1]
     if not files:
         raise CheckpointError(_damaged(folder, COMPLETE, "lists no file"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from lineage.json_record import JsonRecord, left_out_at
 from trainer.evaluation.prepared import Prepared
-from trainer.evaluation.scores import Score, score
+from trainer.evaluation.scores import TaskScore, score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class EvaluationResult(JsonRecord):
     bits_per_byte: float | None
     accuracy: float | None
     accuracy_norm: float | None
-    clean: Score | None
+    clean: TaskScore | None
     seen: tuple[SeenItem, ...] | None
     num_too_short: int
     last_clean_checkpoint: int | None
@@ -84,7 +84,10 @@ def named_scores(results: Iterable[EvaluationResult]) -> Iterator[tuple[str, flo
     """Each score of some results by its name, such as `arc/accuracy`, and `arc/clean/accuracy` of the items that were
     not read; the number of those that were."""
     for result in results:
-        parts: list[tuple[str, EvaluationResult | Score | None]] = [("", result), ("clean/", result.clean)]
+        parts: list[tuple[str, EvaluationResult | TaskScore | None]] = [
+            ("", result),
+            ("clean/", result.clean),
+        ]
         for part, score_ in parts:
             for name in ("bits_per_byte", "accuracy", "accuracy_norm"):
                 if score_ is not None and (value := getattr(score_, name)) is not None:
@@ -105,7 +108,7 @@ def described(result: EvaluationResult) -> str:
     return text
 
 
-def _figures(found: EvaluationResult | Score) -> str:
+def _figures(found: EvaluationResult | TaskScore) -> str:
     figures = (
         ("accuracy", found.accuracy),
         ("norm", found.accuracy_norm),

@@ -19,7 +19,7 @@ from trainer.evaluation.prepared import AskedItem, Prepared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score(JsonRecord):
+class TaskScore(JsonRecord):
     """Of some items. `bits_per_byte` is null without items, and where a loss is not finite; the accuracies are null
     for texts too."""
 
@@ -37,20 +37,20 @@ def nats_of(prepared: Prepared, losses: np.ndarray) -> list[np.ndarray]:
     return found
 
 
-def score(prepared: Prepared, nats: Sequence[np.ndarray], left_out: Collection[int] = ()) -> Score:
+def score(prepared: Prepared, nats: Sequence[np.ndarray], left_out: Collection[int] = ()) -> TaskScore:
     """The score on all items but those `left_out`, from `nats_of`."""
     taken = [
         pair for number, pair in enumerate(zip(prepared.items, nats, strict=True)) if number not in left_out
     ]
     if not taken:
-        return Score(num_items=0)
+        return TaskScore(num_items=0)
     if prepared.about.kind == "text":
         num_bytes = sum(item.num_bytes[0] for item, _ in taken)
-        return Score(
+        return TaskScore(
             num_items=len(taken), bits_per_byte=_bits(sum(float(own[0]) for _, own in taken), num_bytes)
         )
     of_right = [_bits(float(own[item.answer]), item.num_bytes[item.answer]) for item, own in taken]
-    return Score(
+    return TaskScore(
         num_items=len(taken),
         bits_per_byte=None if None in of_right else sum(filter(None, of_right)) / len(taken),
         accuracy=sum(_right(item, own) for item, own in taken) / len(taken),

@@ -64,7 +64,7 @@ def _contradictions(
         missing = line[0][0].parent if line else checkpoint.attempt
         problems.append(f"the chain of checkpoints does not reach step 0: attempt {missing} is not recorded")
     beginnings = _recorded_beginnings(output, run, purged)
-    starts = _starts(output)
+    starts = {fact.attempt: fact for _, fact in FactLog(output).facts() if isinstance(fact, StartFact)}
     rollback_of = {rollback.number: (rollback.step, rollback.parent) for rollback in rollbacks(output)}
     ends = {attempt.number: end for attempt, end in line}
     problems += [
@@ -135,10 +135,6 @@ def _reached(facts: Iterable[Fact], attempt: int) -> int:
 
 def _origin_key(origin: Origin | None) -> tuple[str | None, str | None]:
     return (None, None) if origin is None else (origin.url, origin.digest)
-
-
-def _starts(output: Folder) -> dict[int, StartFact]:
-    return {fact.attempt: fact for _, fact in FactLog(output).facts() if isinstance(fact, StartFact)}
 
 
 def _recorded_beginnings(

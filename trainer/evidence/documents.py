@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from trainer.data.corpus import Corpus
 from trainer.data.recipe_order import make_order
 from trainer.data.row_loss import RowLoss
@@ -120,9 +120,9 @@ class _TokenSpan:
     end: int
 
 
-def _placed(corpus: Corpus, places: Sequence[Span]) -> dict[Span, list[_TokenSpan]]:
+def _placed(corpus: Corpus, places: Sequence[ShardSpan]) -> dict[ShardSpan, list[_TokenSpan]]:
     """The documents of each span that the lineage of its output has."""
-    found: dict[Span, list[_TokenSpan]] = {}
+    found: dict[ShardSpan, list[_TokenSpan]] = {}
     for output in corpus.outputs:
         lookup = Lookup(Folder(output.url))
         placements = lookup.at_spans_of_run(output.prefix, places)

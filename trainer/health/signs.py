@@ -12,7 +12,7 @@ import socket
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, NotRequired, TypedDict
 
 _SECONDS: Final = 10.0
 _MOST_BYTES: Final = 16 << 20
@@ -20,6 +20,13 @@ _LONGEST_TEXT: Final = 200
 _NODE_LABELS: Final = ("node", "Hostname", "instance")
 """Who says which node is meant, the first of them that an alert has: Kubernetes' targets, DCGM exporter, any target."""
 _log = logging.getLogger(__name__)
+
+
+class _Alert(TypedDict):
+    """An alert as Prometheus' HTTP API gives it, as far as it is looked at."""
+
+    labels: dict[str, str]
+    annotations: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +84,7 @@ class SignReader:
             return None
 
 
-def _sign(alert: dict[str, Any]) -> Sign:
+def _sign(alert: _Alert) -> Sign:
     labels = alert["labels"]
     node = next((labels[name] for name in _NODE_LABELS if labels.get(name)), "")
     host, _, port = node.rpartition(":")

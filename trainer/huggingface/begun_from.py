@@ -7,7 +7,7 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.same_model import check_begun_from
 from trainer.checkpoint.store import is_checkpoint
 from trainer.huggingface.folder import open_weights
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import TrainTable
 
 

@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import OPTIMIZER, WEIGHTS, held_tensors
 from trainer.checkpoint.store import Checkpoint
-from trainer.huggingface.exported import ExportRecord, record_exported
+from trainer.huggingface.exported import ExportRecord, MadeFrom, record_exported
 from trainer.huggingface.model_card import ModelCard, averaged_checkpoints, read_card
 from trainer.huggingface.weights import Export, export_weights
 from trainer.provenance.facts import owner_of
@@ -43,15 +43,15 @@ def export_run(
             " train.optimizer.ema above 0 in the run's recipe"
         )
     steps = tuple(each.step for each in entries) if average > 1 else ()
-    made = {
-        "output": output.url,
-        "run": owner_of(output),
-        "step": entry.step,
-        "attempt": entry.attempt,
-        "averaged_steps": steps,
-        "ema": ema,
-        "tokenizer": dataclasses.asdict(card.tokenizer),
-    }
+    made = MadeFrom(
+        output=output.url,
+        run=owner_of(output),
+        step=entry.step,
+        attempt=entry.attempt,
+        averaged_steps=steps,
+        ema=ema,
+        tokenizer=card.tokenizer,
+    )
     export = export_of(card, entries, ema=ema)
     export = dataclasses.replace(export, more_files=tokenizer_files or {}, made_from=made)
     record_exported(

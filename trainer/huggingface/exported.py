@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from lineage.index.output_index import TokenizerIdentity
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 
 MADE_FROM: Final = "sluice.json"
@@ -18,7 +20,22 @@ _FOLDER: Final = "exports"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportRecord:
+class MadeFrom(JsonRecord):
+    """What MADE_FROM says: the checkpoint of a run, the tokenizer of its data, and the hash of the folder's `weights`;
+    `averaged_steps` and `ema` as of ExportRecord."""
+
+    output: str
+    run: str | None
+    step: int
+    attempt: int
+    averaged_steps: tuple[int, ...] = ()
+    ema: bool = False
+    tokenizer: TokenizerIdentity
+    weights: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRecord(JsonRecord):
     """A checkpoint that was exported to `place`, or that was begun to be; `averaged_steps`: the checkpoints of
     which the mean was, it the last; `ema`: its moving average of the weights was."""
 
@@ -44,11 +61,11 @@ def record_exported(output: Folder, record: ExportRecord) -> None:
     is tried."""
     for name in output.names(_FOLDER):
         known = output.read(name)
-        if dataclasses.replace(_read(known), at="") == record:
+        if dataclasses.replace(ExportRecord.from_json(json.loads(known)), at="") == record:
             output.publish(name, known)  # the call that wrote it may have failed to bring it to the disk
             return
     at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    row = dataclasses.asdict(dataclasses.replace(record, at=at))
+    row = dataclasses.replace(record, at=at).to_json()
     number = len(output.names(_FOLDER)) + 1
     while not output.publish_new(f"{_FOLDER}/{number:05d}.json", json.dumps(row).encode()):
         number += 1
@@ -56,9 +73,4 @@ def record_exported(output: Folder, record: ExportRecord) -> None:
 
 def exported_checkpoints(output: Folder) -> tuple[ExportRecord, ...]:
     """Every export that was recorded, in its order."""
-    return tuple(_read(output.read(name)) for name in output.names(_FOLDER))
-
-
-def _read(data: bytes) -> ExportRecord:
-    row = json.loads(data)
-    return ExportRecord(**row | {"averaged_steps": tuple(row.get("averaged_steps", ()))})
+    return tuple(ExportRecord.from_json(json.loads(output.read(name))) for name in output.names(_FOLDER))

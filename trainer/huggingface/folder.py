@@ -18,8 +18,8 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import CheckpointError
 from trainer.huggingface.names import EMBEDDING, HEAD, NAMES, stored_shapes
-from trainer.model.description import ModelConfig
-from trainer.model.families import from_hugging_face
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import from_hugging_face
 
 INDEX: Final = "model.safetensors.index.json"
 SINGLE: Final = "model.safetensors"

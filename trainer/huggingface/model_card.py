@@ -6,7 +6,6 @@ moved, and one that is reached by a link are read where the call finds them."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -17,8 +16,8 @@ from lineage.storage.places import name_in
 from trainer.attempts import attempts
 from trainer.checkpoint.same_model import MODEL_CARD
 from trainer.checkpoint.store import Checkpoint, complete_checkpoints, other_owner
-from trainer.model.description import ModelConfig
-from trainer.model.families import from_hugging_face, to_hugging_face
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import from_hugging_face, to_hugging_face
 from trainer.provenance.facts import recorded_places
 
 
@@ -41,7 +40,7 @@ def publish_card(output: Folder, card: ModelCard) -> None:
     )
     row = {
         "config": described,
-        "tokenizer": dataclasses.asdict(card.tokenizer),
+        "tokenizer": card.tokenizer.to_json(),
         "checkpoints": name_in(output, card.checkpoints) or card.checkpoints,
     }
     output.publish(MODEL_CARD, json.dumps(row, indent=2).encode())
@@ -60,7 +59,7 @@ def read_card(output: Folder) -> ModelCard:
         config=from_hugging_face(described, where=output.at(MODEL_CARD)),
         seq_len=described["max_position_embeddings"],
         dtype=described["torch_dtype"],
-        tokenizer=TokenizerIdentity(**row["tokenizer"]),
+        tokenizer=TokenizerIdentity.from_json(row["tokenizer"]),
         checkpoints=_checkpoints(output, row["checkpoints"]).url,
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from trainer.model.description import NORM_PLACES, Experts, ModelConfig
+from trainer.model.config.description import NORM_PLACES, Experts, ModelConfig
 
 EMBEDDING: Final = "model.embed_tokens.weight"
 HEAD: Final = "lm_head.weight"

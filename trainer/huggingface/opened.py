@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from trainer.huggingface.model_card import chosen_checkpoint, is_run, read_card
 from trainer.huggingface.same_tokenizer import recorded_tokenizer
 from trainer.huggingface.weights import import_weights
 from trainer.model.attention import document_masks, kernel_for
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.model.experts import Router, Routing
 from trainer.model.loss import Losses, Targets
 from trainer.model.rows import DeviceRows
@@ -29,6 +29,7 @@ from trainer.model.transformer import CausalLM
 from trainer.recipe_tables.parallelism import ExpertsTable
 
 Dtype = Literal["float64", "float32", "bfloat16"]
+_LONGEST: Final = "max_position_embeddings"
 _DTYPES: Final[Mapping[str, torch.dtype]] = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -120,18 +121,16 @@ def _of_run(output: Folder, step: int | None, device: torch.device, dtype: Dtype
 
 def _of_folder(folder: Folder, device: torch.device, dtype: Dtype | None) -> OpenedModel:
     found = open_described(folder)
-    described: dict[str, Any] = json.loads(folder.read("config.json"))
-    own, longest = (
-        described.get("dtype") or described.get("torch_dtype") or "float32",
-        "max_position_embeddings",
-    )
+    described: dict[str, object] = json.loads(folder.read("config.json"))
+    own = str(described.get("dtype") or described.get("torch_dtype") or "float32")
+    seq_len = described.get(_LONGEST)
     if dtype is None and own not in _DTYPES:
         raise RecipeError(
             f"{folder.at('config.json')}: dtype = {own!r}: expected one of {', '.join(_DTYPES)}"
         )
-    if described.get(longest) is None:
+    if not isinstance(seq_len, int):
         raise RecipeError(
-            f"{folder.at('config.json')} lacks {longest}: expected the longest row of the model"
+            f"{folder.at('config.json')} lacks {_LONGEST}: expected the longest row of the model"
         )
     wanted = _DTYPES[dtype or own]
     model = _built(found.config, device, wanted, has_biases=False)
@@ -140,7 +139,7 @@ def _of_folder(folder: Folder, device: torch.device, dtype: Dtype | None) -> Ope
     )
     return OpenedModel(
         model=_ready(model, wanted, folder),
-        seq_len=described[longest],
+        seq_len=seq_len,
         place=folder.url,
         tokenizer=recorded_tokenizer(folder),
     )

@@ -14,7 +14,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.export import export_of
-from trainer.huggingface.exported import MADE_FROM
+from trainer.huggingface.exported import MADE_FROM, MadeFrom
 from trainer.huggingface.folder import WeightsFolder, open_described
 from trainer.huggingface.model_card import averaged_checkpoints, read_card
 from trainer.huggingface.weights import (
@@ -40,20 +40,18 @@ class CheckedPart(NamedTuple):
     why: str
 
 
-def made_from(folder: Folder) -> dict[str, Any]:
+def made_from(folder: Folder) -> MadeFrom:
     """Which checkpoint of which run a folder says that it is. RecipeError where it says nothing."""
     if not folder.exists(MADE_FROM):
         raise RecipeError(
             f"{folder.url} has no {MADE_FROM}: expected a folder that `sluice export RUN_OUTPUT` wrote"
         )
     try:
-        row: dict[str, Any] = json.loads(folder.read(MADE_FROM))
-        row["output"], row["step"], row["tokenizer"], row["weights"]
-    except (ValueError, KeyError, TypeError) as error:
+        return MadeFrom.from_json(json.loads(folder.read(MADE_FROM)))
+    except (ValueError, TypeError) as error:
         raise RecipeError(
             f"{folder.at(MADE_FROM)}: expected what `sluice export` wrote ({error!r})"
         ) from error
-    return row
 
 
 def read_back(folder: Folder, output: Folder) -> Iterator[CheckedPart]:
@@ -62,16 +60,16 @@ def read_back(folder: Folder, output: Folder) -> Iterator[CheckedPart]:
 
     RecipeError where the run no longer has that checkpoint, or config.json describes no model that is computed
     here; CheckpointError where files are not whole, or tensors are not those of config.json."""
-    row, card = made_from(folder), read_card(output)
-    entries = averaged_checkpoints(output, row["step"], len(row.get("averaged_steps", ())) or 1)
-    export = export_of(card, entries, ema=bool(row.get("ema")))
+    made, card = made_from(folder), read_card(output)
+    entries = averaged_checkpoints(output, made.step, len(made.averaged_steps) or 1)
+    export = export_of(card, entries, ema=made.ema)
     yield CheckedPart("config.json", _difference(folder, "config.json", described(export)))
     yield CheckedPart(GENERATION, _difference(folder, GENERATION, generation_config(export)))
     found = open_described(folder)
     checkpoint = Folder(card.checkpoints).folder(entries[-1].name)
     yield CheckedPart(_shown(entries), _weights_apart(found, checkpoint, export))
     hashed = weights_hash(stretch_hashes(folder))
-    why = "" if hashed == row["weights"] else f"files hash to {hashed}, recorded is {row['weights']}"
+    why = "" if hashed == made.weights else f"files hash to {hashed}, recorded is {made.weights}"
     yield CheckedPart(f"hash of the weights in {MADE_FROM}", why)
 
 

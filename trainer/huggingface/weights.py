@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -27,7 +27,7 @@ from lineage.storage.durable import sync_file
 from lineage.storage.folder import Folder, StorageError
 from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load, refuse_not_finite
 from trainer.checkpoint.store import CheckpointError, check_files
-from trainer.huggingface.exported import MADE_FROM
+from trainer.huggingface.exported import MADE_FROM, MadeFrom
 from trainer.huggingface.folder import (
     FREQUENCIES,
     INDEX,
@@ -37,9 +37,9 @@ from trainer.huggingface.folder import (
 )
 from trainer.huggingface.names import EMBEDDING, HEAD, NAMES, OURS, StoredPart, stored_parts
 from trainer.huggingface.weights_hash import stretch_hashes, weights_hash
-from trainer.model.description import ModelConfig
-from trainer.model.families import to_hugging_face
-from trainer.model.family_table import FAMILIES
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import to_hugging_face
+from trainer.model.config.family_table import FAMILIES
 from trainer.model.peers import local_part
 from trainer.model.rotary import rotary_angles
 from trainer.model.transformer import initial_weight
@@ -60,7 +60,7 @@ class Export:
     end_of_text: int
     dtype: torch.dtype
     more_files: Mapping[str, bytes]
-    made_from: Mapping[str, Any] = field(default_factory=dict)
+    made_from: MadeFrom | None = None
     kind: str = WEIGHTS
     averaged_with: Sequence[Folder] = ()
 
@@ -109,18 +109,19 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
         )
     for name, content in export.more_files.items():
         folder.publish(name, content)
-    _publish_json(folder, MADE_FROM, {**export.made_from, "weights": weights_hash(stretch_hashes(folder))})
+    made = {} if export.made_from is None else export.made_from.to_json()
+    _publish_json(folder, MADE_FROM, made | {"weights": weights_hash(stretch_hashes(folder))})
     _publish_json(folder, GENERATION, generation_config(export))
     _publish_json(folder, "config.json", described(export))
 
 
-def described(export: Export) -> dict[str, Any]:
+def described(export: Export) -> dict[str, object]:
     """The config.json of an export."""
     dtype = str(export.dtype).removeprefix("torch.")
     return to_hugging_face(export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype)
 
 
-def generation_config(export: Export) -> dict[str, Any]:
+def generation_config(export: Export) -> dict[str, object]:
     """The generation_config.json of an export."""
     ends = {"bos_token_id": export.end_of_text, "eos_token_id": export.end_of_text}
     return {"_from_model_config": True, **ends}

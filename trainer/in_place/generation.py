@@ -40,6 +40,7 @@ from trainer.options import TrainRecipe
 from trainer.processes.agreement import Agreement, RankReport, agree, keeps_copy_of
 from trainer.processes.heard import by_first_rank, from_rank, of_every_rank
 from trainer.processes.participant import Participant
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process
 from trainer.recovery.repeated import left_out
 from trainer.recovery.repeats import RepeatedFaultsError
@@ -47,7 +48,6 @@ from trainer.run.assemble import assemble, load_state, state_tensors
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined
 from trainer.run.parts import GlooGroups, LaunchContext, Run
-from trainer.run.result import TrainingResult
 from trainer.run.saving import save_where_due
 from trainer.run.step import apply_step
 from trainer.run.steps import end_step

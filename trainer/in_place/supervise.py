@@ -24,10 +24,10 @@ from trainer.checkpoint.store import CheckpointError, newest_step
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
+from trainer.processes.result import RankOutcome, TrainingResult
 from trainer.processes.runtime import join_process_group, process_began
 from trainer.processes.supervisor import Processes, Supervisor, make_store
 from trainer.run.parts import LaunchContext
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 FINAL_ERRORS: Final = {
@@ -119,10 +119,10 @@ def train_supervised(
                 f" Last errors: {errors}"
             )
         store = make_store()
-        job = ParticipantJob.of(
-            recipe,
-            uuid.uuid4().hex,
-            time.time() if began_at is None else began_at,
+        job = ParticipantJob(
+            recipe=recipe,
+            launch=uuid.uuid4().hex,
+            began_at=time.time() if began_at is None else began_at,
             shows_progress=shows_progress,
         )
         began_at = None
@@ -136,15 +136,20 @@ def train_supervised(
             hung_seconds=recipe.train.faults.watchdog_seconds,
             stop_requested=stop_requested,
         ).run()
-        if ended.row is not None:
-            if "error" in ended.row:
-                raise FINAL_ERRORS[ended.row["error"]](ended.row["message"])
-            return TrainingResult(**ended.row["result"])
+        if ended.outcome is not None:
+            return result_of(ended.outcome)
         if stop_requested():
             raise TrainingStoppedError(f"{ended.why}, while the run was to stop; the same call goes on")
         _say(
             f"this cannot be met in place: {ended.why}; all processes start again from the newest checkpoint"
         )
+
+
+def result_of(outcome: RankOutcome) -> TrainingResult:
+    """The result of a rank; one of FINAL_ERRORS where it ended with that."""
+    if outcome.result is None:
+        raise FINAL_ERRORS[outcome.error](outcome.message)
+    return outcome.result
 
 
 def _say(line: str) -> None:

@@ -11,15 +11,14 @@ filled so is reported to the supervisor, which starts all processes again from t
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from lineage.recipe import RecipeError, as_plain, parse_table
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.attempts import FencedOutError, TrainingStoppedError, record_failure
@@ -30,10 +29,10 @@ from trainer.in_place.generation import Generation
 from trainer.in_place.memory import InMemoryState
 from trainer.options import TrainRecipe
 from trainer.processes.agreement import CannotRecoverError
+from trainer.processes.asked_stacks import stacks_to_stderr
 from trainer.processes.participant import GenerationOverError, Participant, Rendezvous
+from trainer.processes.result import RankOutcome, TrainingResult
 from trainer.processes.runtime import local_device
-from trainer.run.result import TrainingResult
-from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.step_report import Sink
 
 _ENDING_THE_RUN: Final = (RecipeError, FencedOutError, StoreError, TrainingStoppedError)
@@ -45,18 +44,10 @@ class ParticipantJob:
     """What each process of a run gets. `launch` names this start of all of them, which began at `began_at`,
     seconds since the epoch; `shows_progress` as of `LaunchContext`."""
 
-    recipe: dict[str, Any]
+    recipe: TrainRecipe
     launch: str
     began_at: float
     shows_progress: bool = True
-
-    @staticmethod
-    def of(
-        recipe: TrainRecipe, launch: str, began_at: float, *, shows_progress: bool = True
-    ) -> ParticipantJob:
-        return ParticipantJob(
-            recipe=as_plain(recipe), launch=launch, began_at=began_at, shows_progress=shows_progress
-        )
 
 
 def participate(
@@ -64,12 +55,12 @@ def participate(
 ) -> int:
     """What each process does, the spares too: returns 0 once it said how the run ended, or was not needed."""
     stacks_to_stderr()
-    recipe = parse_table(TrainRecipe, job.recipe)
+    recipe = job.recipe
     participant = Participant(place, recipe.train.faults.watchdog_seconds)
     try:
-        result = Survivor(recipe, participant, job, more_sinks).run()
+        result = Survivor(participant, job, more_sinks).run()
     except (*_ENDING_THE_RUN, CheckpointError) as error:
-        participant.ended({"error": type(error).__name__, "message": str(error)})
+        participant.ended(RankOutcome.of_error(error))
     except BaseException as error:
         traceback.print_exc()
         if not participant.is_replaced():
@@ -80,7 +71,7 @@ def participate(
     else:
         if result is None:
             return 0
-        participant.ended({"result": dataclasses.asdict(result)})
+        participant.ended(RankOutcome(result=result))
     # Others may still need what this process holds, as its last words in a group.
     participant.await_end()
     return 0
@@ -90,14 +81,10 @@ class Survivor:
     """A process of the run, from generation to generation."""
 
     def __init__(
-        self,
-        recipe: TrainRecipe,
-        participant: Participant,
-        job: ParticipantJob,
-        more_sinks: Callable[[], Sequence[Sink]],
+        self, participant: Participant, job: ParticipantJob, more_sinks: Callable[[], Sequence[Sink]]
     ) -> None:
-        self._recipe, self._participant, self._job = recipe, participant, job
-        self._more_sinks = more_sinks
+        recipe = self._recipe = job.recipe
+        self._participant, self._job, self._more_sinks = participant, job, more_sinks
         # Whatever does not depend on the rank is ready when a spare gets one.
         self._memory = InMemoryState(order=make_order(recipe, open_corpus(recipe.train.outs)))
         self._device = local_device()

@@ -32,8 +32,8 @@ from trainer.feed.loading import open_feed
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
+from trainer.model.config.sizes import model_config
 from trainer.model.rows import DeviceRows
-from trainer.model.sizes import model_config
 from trainer.optim.learning_rate import learning_rate
 from trainer.optim.optimizer import Optimizer
 from trainer.options import TrainRecipe, TrainTable

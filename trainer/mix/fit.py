@@ -18,7 +18,7 @@ _RESAMPLES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class PredictionScore:
     """Of predictions against measured losses. `spearman`: rank correlation in [-1, 1], None where one side is
     constant; `mae`: nats; `interval`: the middle 95 % of `spearman` over resampled runs."""
 
@@ -35,8 +35,8 @@ class Fit:
     target: str
     num_runs: int
     held_out: str
-    score: Score
-    baselines: dict[str, Score]
+    score: PredictionScore
+    baselines: dict[str, PredictionScore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def judge(train: Swarm, test: Swarm | None, asked: Judgement) -> Fit:
     )
 
 
-def _score(fit: Fitter, train: Swarm, test: Swarm | None, target: int, seed: int) -> Score:
+def _score(fit: Fitter, train: Swarm, test: Swarm | None, target: int, seed: int) -> PredictionScore:
     losses = train.losses[:, target]
     if test is not None:
         return score(fit(train.weights, losses).predict(test.weights), test.losses[:, target], seed)
@@ -96,7 +96,7 @@ def left_out(fit: Fitter, weights: Floats, losses: Floats, seed: int = 0) -> Flo
     return predicted
 
 
-def score(predicted: Floats, measured: Floats, seed: int = 0) -> Score:
+def score(predicted: Floats, measured: Floats, seed: int = 0) -> PredictionScore:
     """Rank correlation with its bootstrap interval, and mean absolute error."""
     value = _spearman(predicted[None], measured[None])[0]
     rows = np.random.default_rng(seed).integers(0, len(measured), (_RESAMPLES, len(measured)))
@@ -106,7 +106,7 @@ def score(predicted: Floats, measured: Floats, seed: int = 0) -> Score:
     if np.isfinite(value) and len(resampled):
         low, high = np.quantile(resampled, (0.025, 0.975))
         interval = (float(low), float(high))
-    return Score(
+    return PredictionScore(
         spearman=float(value) if np.isfinite(value) else None,
         mae=float(np.abs(predicted - measured).mean()),
         interval=interval,

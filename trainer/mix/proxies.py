@@ -18,6 +18,7 @@ import numpy as np
 
 from lineage.ids import content_hash
 from lineage.index.output_index import check_outside
+from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError, as_plain, as_toml, differing
 from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus, open_corpus
@@ -27,8 +28,8 @@ from trainer.mix.design import Point, make_design
 from trainer.mix.optimize import Goal
 from trainer.mix.space import Space, make_space
 from trainer.mix.swarm import Floats, Swarm
-from trainer.model.description import ModelConfig
-from trainer.model.sizes import model_config
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.sizes import model_config
 from trainer.options import (
     CheckpointTable,
     MixtureTable,
@@ -56,7 +57,7 @@ class AblationError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyResult:
+class ProxyResult(JsonRecord):
     """A finished proxy run. `losses`: its last validation loss by source, nats; `tokens`: trained on;
     `seconds`: of its training steps, those of attempts that were killed included."""
 
@@ -347,7 +348,7 @@ def publish_result(ablation: Ablation, point: Point) -> ProxyResult:
         seconds=sum(report.seconds for report in reports),
         order_fingerprints=ablation.order_fingerprints,
     )
-    ablation.folder.publish(_result_file(point), json.dumps(asdict(result)).encode())
+    ablation.folder.publish(_result_file(point), json.dumps(result.to_json()).encode())
     return result
 
 
@@ -368,8 +369,7 @@ def results(ablation: Ablation) -> tuple[ProxyResult, ...]:
 
 def read_result(ablation: Ablation, point: Point) -> ProxyResult:
     """The published result of one run."""
-    row = json.loads(ablation.folder.read(_result_file(point)))
-    return ProxyResult(**row | {"order_fingerprints": tuple(row["order_fingerprints"])})
+    return ProxyResult.from_json(json.loads(ablation.folder.read(_result_file(point))))
 
 
 def fitted(found: Sequence[ProxyResult]) -> list[ProxyResult]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lineage.recipe import RecipeError
 from trainer.mix.design import snap
-from trainer.mix.fit import Score, left_out, score
+from trainer.mix.fit import PredictionScore, left_out, score
 from trainer.mix.models import BASELINES, MODELS, SLOW_MODELS, Fitter, fitter, least_runs, mean
 from trainer.mix.optimize import (
     Choice,
@@ -50,7 +50,7 @@ class TargetFit:
 
     target: str
     weight: float
-    score: Score
+    score: PredictionScore
     measured: tuple[float, ...]
     predicted: tuple[float, ...]
 
@@ -106,7 +106,7 @@ class MixReport:
     noise_floor: float | None
     rows: tuple[Row, ...]
     fits: tuple[TargetFit, ...]
-    scores: dict[str, Score]
+    scores: dict[str, PredictionScore]
     responses: tuple[Response, ...]
     cheaper: tuple[Cheaper, ...]
     cost: Cost
@@ -191,7 +191,7 @@ def _judged(
     return (*rows, *again), tuple(fits)
 
 
-def _scores(found: Sequence[ProxyResult], goal: Goal, model: str) -> dict[str, Score]:
+def _scores(found: Sequence[ProxyResult], goal: Goal, model: str) -> dict[str, PredictionScore]:
     """Of the goal's loss, on runs that the model has not seen; baselines see the goal's loss and no single
     target."""
     runs, train, held = _split(found)

@@ -1,1 +1,1 @@
-"""The model: sizes → description → transformer, attention, experts."""
+"""The model: config (read first) → transformer, attention, experts."""

@@ -24,8 +24,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional as F
 
-from trainer.model.description import Experts as ExpertSizes
-from trainer.model.description import Gate, ModelConfig
+from trainer.model.config.description import Experts as ExpertSizes
+from trainer.model.config.description import Gate, ModelConfig
 from trainer.model.feed_forward import FeedForward, opened, raised
 from trainer.model.peers import gathered, local_part
 from trainer.recipe_tables.parallelism import ExpertsTable

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainer.model.description import Gate
+from trainer.model.config.description import Gate
 from trainer.model.made_again import made_again
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
-from trainer.model.description import PIECE, vocabulary_parts
+from trainer.model.config.description import PIECE, vocabulary_parts
 from trainer.model.peers import gathered
 from trainer.model.pieces import capped
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainer.model.description import NormKind
+from trainer.model.config.description import NormKind
 
 
 def norm(kind: NormKind, size: int, eps: float) -> nn.Module:

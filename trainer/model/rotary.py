@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from trainer.model.description import LinearScaling, Llama3Scaling, Rotary, YarnScaling
+from trainer.model.config.description import LinearScaling, Llama3Scaling, Rotary, YarnScaling
 
 Turns = Tensor
 """Cosines and sines of the rotary embedding's angles, (2, B, T, K/2)."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
 
+from trainer.model.config.description import LatentAttention, ModelConfig
 from trainer.model.context import Mask, attend
-from trainer.model.description import LatentAttention, ModelConfig
 from trainer.model.made_again import made_again
 from trainer.model.norms import WholeNorm, norm
 from trainer.model.peers import local_part

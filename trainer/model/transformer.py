@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from lineage.ids import content_hash
+from trainer.model.config.description import NORM_PLACES, ModelConfig
 from trainer.model.context import Mask, Masks
-from trainer.model.description import NORM_PLACES, ModelConfig
 from trainer.model.experts import ExpertLayer, Routing
 from trainer.model.feed_forward import FeedForward
 from trainer.model.loss import Head, Losses, Targets

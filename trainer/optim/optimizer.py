@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from trainer.model.description import LatentAttention
+from trainer.model.config.description import LatentAttention
 from trainer.model.peers import local_part
 from trainer.optim.muon import Member, Muon
 from trainer.optim.roles import DECAYING, group_of, role_of, rows_of_matrices

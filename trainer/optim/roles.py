@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final, get_args
 
 from lineage.recipe import RecipeError
-from trainer.model.description import LatentAttention
+from trainer.model.config.description import LatentAttention
 from trainer.recipe_tables.optimizer import OptimizerGroup, Role
 
 ROLES: Final = get_args(Role)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lineage.recipe import RecipeError
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import TrainTable
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, OverlapTable, PipelineTable
 

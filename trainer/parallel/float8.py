@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from lineage.recipe import RecipeError
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.model.transformer import CausalLM
 from trainer.parallel.checks import FLOAT8_MULTIPLE, takes_float8
 from trainer.parallel.tensor import OF_LATENTS

@@ -112,8 +112,12 @@ def make_meshes(
 ) -> Meshes:
     """Collective. Without `shards` every data parallel rank is a replica, however the recipe names it."""
     on_gloo = dist.get_backend() == "gloo"
-    rest: dict[str, Any] = {"backend_override": {"world": _gloo(timeout)}} if on_gloo else {}
-    world = init_device_mesh(device_type, (sizes.num_workers,), mesh_dim_names=("world",), **rest)
+    world = init_device_mesh(
+        device_type,
+        (sizes.num_workers,),
+        mesh_dim_names=("world",),
+        backend_override={"world": _gloo(timeout)} if on_gloo else None,
+    )
     sharded = sizes.dp_shard * sizes.cp
     replicas, fsdp = (sizes.dp_replicate, sharded) if shards else (sizes.dp_replicate * sharded, 1)
 

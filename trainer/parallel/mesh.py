@@ -31,7 +31,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.model.attention import Kernel, document_masks, kernel_for
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
 from trainer.model.loss import Losses
 from trainer.model.peers import local_part

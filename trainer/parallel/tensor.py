@@ -19,7 +19,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from trainer.model.description import NORM_PLACES
+from trainer.model.config.description import NORM_PLACES
 from trainer.model.self_attention import Attention
 from trainer.model.transformer import CausalLM, Layer
 

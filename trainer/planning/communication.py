@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from trainer.model.description import Experts
+from trainer.model.config.description import Experts
 from trainer.planning.gpus import Machine
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import owned_parameters

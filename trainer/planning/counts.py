@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from trainer.huggingface.names import OURS, layer_shapes
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 
 
 class ParameterCounts(NamedTuple):

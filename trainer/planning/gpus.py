@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lineage.recipe import RecipeError
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import PlanTable
 from trainer.planning.counts import flops_per_token
 

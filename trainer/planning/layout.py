@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import TrainTable
 from trainer.parallel.checks import check_layout
 from trainer.planning.counts import ParameterCounts, layer_counts, num_embedding_parameters

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainer.model.description import PIECE, ModelConfig, vocabulary_parts
+from trainer.model.config.description import PIECE, ModelConfig, vocabulary_parts
 from trainer.planning.counts import ParameterCounts, num_embedding_parameters, num_latent, num_sparse_layers
 from trainer.planning.layout import (
     Part,

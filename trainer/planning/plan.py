@@ -1,7 +1,7 @@
 """`sluice plan`: what a training recipe needs of the machines that its [plan] names.
 
 1. vocabulary    from the data's index, the model's config.json, or Llama 3's
-2. model         parameters and operations, of experts too        trainer/model/sizes.py
+2. model         parameters and operations, of experts too        trainer/model/config/sizes.py
 3. layout        the model over the mesh, micro-batches                       layout.py
 4. memory        four buckets of the fullest GPU                              memory.py
 5. communication volume and time by axis and link                             communication.py
@@ -22,9 +22,9 @@ from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
-from trainer.model.description import ModelConfig
-from trainer.model.families import PLANNED_KINDS
-from trainer.model.sizes import model_config, takes_vocabulary
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import PLANNED_KINDS
+from trainer.model.config.sizes import model_config, takes_vocabulary
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, in_domain, stays_within, traffic

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from lineage.index.blocks import BLOCK_TOKENS, TOKEN_BYTES
-from trainer.model.description import Experts, ModelConfig
+from trainer.model.config.description import Experts, ModelConfig
 from trainer.options import TrainRecipe
 from trainer.planning.communication import all_to_all_path, ring_bytes, ring_path, traffic
 from trainer.planning.counts import attention_flops, num_active_parameters

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from lineage.recipe import RecipeError
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_mesh, check_split_backward
 from trainer.planning.communication import in_domain, traffic, weight_traffic

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lineage.json_record import JsonRecord
+
 
 class CannotRecoverError(RuntimeError):
     """What was lost cannot be filled from memory; the message says why. The run starts again from its
@@ -21,7 +23,7 @@ class CannotRecoverError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport:
+class RankReport(JsonRecord):
     """What the process that is `rank` of a new generation holds of the run.
 
     `holds`: weights and moments, with `applied` steps in them (those that the recipe leaves out are counted,

@@ -37,6 +37,7 @@ from typing import Any, Final, cast
 import torch.distributed as dist
 
 from trainer.processes.agreement import RankReport
+from trainer.processes.result import RankOutcome
 from trainer.processes.runtime import collective_timeout
 from trainer.processes.sockets import GroupSockets
 from trainer.processes.watchdog import RankProgress
@@ -149,13 +150,13 @@ class Participant:
 
     def tell(self, report: RankReport) -> None:
         """Say what this rank holds, for `reports` of all."""
-        self._store.set(f"report/{self.generation}/{report.rank}", json.dumps(dataclasses.asdict(report)))
+        self._store.set(f"report/{self.generation}/{report.rank}", json.dumps(report.to_json()))
 
     def reports(self) -> list[RankReport]:
         """What every rank of the generation holds; GenerationOverError where one dies before it has said
         so."""
-        rows = [json.loads(self._get(f"report/{self.generation}/{rank}")) for rank in range(self.num_ranks)]
-        return [RankReport(**(row | {"kept": tuple(row["kept"])})) for row in rows]
+        told = (self._get(f"report/{self.generation}/{rank}") for rank in range(self.num_ranks))
+        return [RankReport.from_json(json.loads(report)) for report in told]
 
     def begun(self) -> None:
         """Say that the generation trains. By its rank 0."""
@@ -177,9 +178,9 @@ class Participant:
         self._store.set(f"cannot/{self.generation}", why)
         self._store.add("news", 1)
 
-    def ended(self, row: dict[str, Any]) -> None:
-        """Say how the run ended on this rank: a result or an error that a new start would meet again."""
-        self._store.set(f"ended/{self._place.process}", json.dumps(row))
+    def ended(self, outcome: RankOutcome) -> None:
+        """Say how the run ended on this rank."""
+        self._store.set(f"ended/{self._place.process}", json.dumps(outcome.to_json()))
         self._store.add("news", 1)
 
     def await_end(self) -> None:

@@ -21,9 +21,9 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from lineage.recipe import RecipeError
 from trainer.processes.allocator import keep_freed_memory
+from trainer.processes.asked_stacks import stacks_to_stderr
 from trainer.processes.meeting import meet
 from trainer.processes.watchdog import Store
-from trainer.telemetry.asked_stacks import stacks_to_stderr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from trainer.processes.participant import BEAT_SECONDS
+from trainer.processes.result import RankOutcome
 from trainer.processes.watchdog import RankProgress, behind, diagnose
 
 RANKS_FILE: Final = "ranks.json"
@@ -50,10 +51,10 @@ class Processes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOutcome:
-    """How a start ended. `row`: what rank 0 said, or the rank that met an error which another start would
+    """How a start ended. `outcome`: that of rank 0, or of the rank that met an error which another start would
     meet again; None where all processes must start again, and `why`."""
 
-    row: dict[str, Any] | None = None
+    outcome: RankOutcome | None = None
     why: str = ""
 
 
@@ -90,10 +91,10 @@ class Supervisor:
         self._spares: list[int] = []
         self._next = num_ranks + num_spares
         self._alive: set[int] = set()
-        self._known: dict[int, dict[str, Any]] = {}
+        self._known: dict[int, dict[str, object]] = {}
         self._begun = self._replaced = -1
         self._num_news = self._num_lost = 0
-        self._rows: dict[int, dict[str, Any]] = {}
+        self._outcomes: dict[int, RankOutcome] = {}
         self._asked_at: float | None = None
         self._stopping = False
 
@@ -166,13 +167,13 @@ class Supervisor:
         if self._asked_at is None and self._store.check([f"hung/{self._generation}"]):
             self._asked_at = time.monotonic()
         for process in self._plan:
-            if process not in self._rows and self._store.check([f"ended/{process}"]):
-                row = json.loads(self._store.get(f"ended/{process}"))
-                if "error" in row:
-                    return StartOutcome(row=row)
-                self._rows[process] = row
-        if all(process in self._rows for process in self._plan):
-            return StartOutcome(row=self._rows[self._plan[0]])
+            if process not in self._outcomes and self._store.check([f"ended/{process}"]):
+                outcome = RankOutcome.from_json(json.loads(self._store.get(f"ended/{process}")))
+                if outcome.result is None:
+                    return StartOutcome(outcome=outcome)
+                self._outcomes[process] = outcome
+        if all(process in self._outcomes for process in self._plan):
+            return StartOutcome(outcome=self._outcomes[self._plan[0]])
         return None
 
     def _learn_processes(self) -> bool:
@@ -186,7 +187,7 @@ class Supervisor:
     def _replace(self, lost: Sequence[tuple[int, str]]) -> StartOutcome | None:
         named = "; ".join(f"rank {rank} {how}" for rank, how in lost)
         self._num_lost += len(lost)
-        if self._rows:
+        if self._outcomes:
             return StartOutcome(why=f"{named}, when others had ended")
         if self._num_lost > _MOST_LOST + self._num_ranks:
             return StartOutcome(
@@ -275,7 +276,7 @@ class Supervisor:
         """Let all end that have said how the run ended, and those that wait; kill the others."""
         for process in self._alive:
             self._store.set(f"assigned/{process}", "end")
-            if process in self._plan and process not in self._rows:
+            if process in self._plan and process not in self._outcomes:
                 self._processes.kill(process)
         deadline = time.monotonic() + _END_SECONDS
         while self._alive and time.monotonic() < deadline:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.trace.exposure import Reading
 from trainer.order import Order, OrderPlan
 
 
-def find_readings(plan: str, span: Span, up_to: int) -> list[Reading]:
+def find_readings(plan: str, span: ShardSpan, up_to: int) -> list[Reading]:
     """Every sequence below `up_to` of the run with `plan` (JSON) that reads any of `span`, rising; none for a
     source or shard that the run did not have. `first_token` is a position in the sequence."""
     order = _order(plan)
@@ -27,17 +27,17 @@ def find_readings(plan: str, span: Span, up_to: int) -> list[Reading]:
     return [Reading(*row) for row in zip(*(column.tolist() for column in found), strict=True)]
 
 
-def locate_sequences(plan: str, sequences: Sequence[int]) -> list[Span]:
+def locate_sequences(plan: str, sequences: Sequence[int]) -> list[ShardSpan]:
     """Where each sequence of the run with `plan` (JSON) lies."""
     return spans_of(_order(plan), sequences)
 
 
-def spans_of(order: Order, sequences: Sequence[int]) -> list[Span]:
+def spans_of(order: Order, sequences: Sequence[int]) -> list[ShardSpan]:
     """Where each sequence of an order lies."""
     places = order.locate(np.array(sequences, np.int64))
     columns = (places.source, places.shard, places.start, places.num_tokens)
     return [
-        Span(order.plan.sources[source], shard, start, num_tokens)
+        ShardSpan(order.plan.sources[source], shard, start, num_tokens)
         for source, shard, start, num_tokens in zip(*(column.tolist() for column in columns), strict=True)
     ]
 

@@ -5,7 +5,6 @@ the next start commits what is still missing, and `sluice trace --runs DIR` read
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import logging
@@ -17,6 +16,7 @@ from typing import Final, Literal
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
 from lineage.storage import objects
 from lineage.storage.folder import Folder
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFact:
+class RunFact(JsonRecord):
     """A run and the plan of its order; again when later segments of the plan were edited."""
 
     run: str
@@ -52,7 +52,7 @@ class RunFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFact:
+class SegmentFact(JsonRecord):
     """A stretch of one attempt with one mixture and one content, for one output read.
 
     Steps first_step to last_step (inclusive; first_step - 1: none yet) were fed; `skipped_steps` of them were
@@ -73,7 +73,7 @@ class SegmentFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepFact:
+class SweepFact(JsonRecord):
     """A cache folder that holds nothing but what the outputs' indexes name."""
 
     run: str
@@ -85,7 +85,7 @@ class SweepFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartFact:
+class StartFact(JsonRecord):
     """How an attempt began: by which recipe and, where it did not go on from a checkpoint, with which
     weights: the place that `train.init_from` names and the digest of it, None for the seed's. It stands in
     the output alone."""
@@ -145,9 +145,7 @@ class FactLog:
         """Write the facts down, durably, before anything else. FencedOutError: a later attempt has begun."""
         kinds = {shape: kind for kind, shape in _KINDS.items()}
         more = [
-            json.dumps(
-                {"fact": kinds[type(fact)], **dataclasses.asdict(fact)}, separators=(",", ":")
-            ).encode()
+            json.dumps({"fact": kinds[type(fact)], **fact.to_json()}, separators=(",", ":")).encode()
             for fact in facts
         ]
         if self._output.is_remote:
@@ -200,11 +198,7 @@ def _joined(lines: list[bytes]) -> bytes:
 
 def _parse(line: bytes) -> Fact:
     fields = json.loads(line)
-    shape = _KINDS[fields.pop("fact")]
-    if shape is SegmentFact:
-        fields["weights"] = tuple((source, share) for source, share in fields["weights"])
-        fields["skipped_steps"] = tuple(fields["skipped_steps"])
-    return shape(**fields)
+    return _KINDS[fields.pop("fact")].from_json(fields)
 
 
 def claim_output(run: str, output: Folder) -> None:

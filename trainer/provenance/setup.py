@@ -13,13 +13,14 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from lineage.ids import content_hash
 from lineage.index.checked_against import CheckedAgainst, checked_against
+from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError, as_plain, as_toml, parse_table, parse_toml
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
@@ -54,7 +55,7 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class Setup(JsonRecord):
     """What an attempt was started with. `layout`: what the order of additions hangs on; `origin`: None where
     it began with the seed's weights, or went on from a checkpoint; `benchmarks`: against which the data was
     checked, by the output read; `hardware`: what computed; `on_ray`: whether Ray ran its processes."""
@@ -65,7 +66,7 @@ class Setup:
     device: str
     versions: Mapping[str, str]
     origin: Origin | None
-    benchmarks: Mapping[str, Sequence[CheckedAgainst]]
+    benchmarks: Mapping[str, tuple[CheckedAgainst, ...]]
     hardware: Hardware
     on_ray: bool
 
@@ -115,7 +116,7 @@ def recipe_hash(recipe: TrainRecipe) -> str:
 def record_setup(output: Folder, attempt: int, setup: Setup, recipe: TrainRecipe) -> None:
     """Write down how an attempt was set up, before it does a step."""
     output.publish(_recipe_name(attempt), as_toml(absolute_places(recipe)).encode())
-    output.publish(_name(attempt), json.dumps(dataclasses.asdict(setup), sort_keys=True).encode())
+    output.publish(_name(attempt), json.dumps(setup.to_json(), sort_keys=True).encode())
 
 
 def read_setup(output: Folder, attempt: int) -> Setup | None:
@@ -124,11 +125,7 @@ def read_setup(output: Folder, attempt: int) -> Setup | None:
     if not output.exists(_name(attempt)):
         return None
     try:
-        row = json.loads(output.read(_name(attempt)))
-        benchmarks = {out: tuple(map(_benchmark, found)) for out, found in row["benchmarks"].items()}
-        origin = None if row["origin"] is None else Origin(**row["origin"])
-        hardware = Hardware(**row["hardware"])
-        return Setup(**{**row, "origin": origin, "benchmarks": benchmarks, "hardware": hardware})
+        return Setup.from_json(json.loads(output.read(_name(attempt))))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecipeError(
             f"{output.at(_name(attempt))} is damaged, or was recorded by another release of sluice: {error}"
@@ -219,10 +216,6 @@ def absolute_places(recipe: TrainRecipe) -> TrainRecipe:
             ),
         ),
     )
-
-
-def _benchmark(row: dict[str, Any]) -> CheckedAgainst:
-    return CheckedAgainst(**{**row, "sources": tuple(row["sources"])})
 
 
 def _name(attempt: int) -> str:

@@ -32,6 +32,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from lineage.storage.folder import Folder
+from trainer.processes.asked_stacks import stacks_to_stderr
 from trainer.recorder.files import (
     FLIGHT,
     RING,
@@ -44,7 +45,6 @@ from trainer.recorder.files import (
 )
 from trainer.recorder.operations import Operations
 from trainer.recorder.ring import RingBuffer, RingHeader
-from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.phases import PHASES, Phase
 from trainer.telemetry.timing import PhaseClock
 
@@ -239,7 +239,7 @@ def _as_faulthandler(raised: TracebackType, ring: RingBuffer | None) -> str:
 def _flight() -> bytes:
     """torch's flight recorder, as `torchfrtrace` reads it: gloo writes all groups there under one empty name,
     which that program does not take."""
-    trace: dict[str, Any] = pickle.loads(cast(Any, torch._C._distributed_c10d)._dump_fr_trace())
+    trace: dict[str, object] = pickle.loads(cast(Any, torch._C._distributed_c10d)._dump_fr_trace())
     trace["pg_config"] = {
         group.group_name: {
             "name": group.group_name,

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from lineage.json_record import JsonRecord
 from trainer.recorder.noting import OPERATION, Entries
 
 _MAGIC: Final = b"sluice ring 1\n"
@@ -58,7 +59,7 @@ class RingHeader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallSite:
+class CallSite(JsonRecord):
     """An operation at a place in the program: `ranks` is the group as [first, end, stride] runs, `file` and
     `line` where the trainer asked for it."""
 
@@ -191,11 +192,7 @@ def read_ring(data: bytes) -> RingContent:
 
 def _sites(data: bytes) -> list[CallSite]:
     # The last line may be half written.
-    return [_site(json.loads(line)) for line in data.rstrip(b"\0").split(b"\n")[:-1]]
-
-
-def _site(row: dict[str, Any]) -> CallSite:
-    return CallSite(**row | {"ranks": tuple((first, end, stride) for first, end, stride in row["ranks"])})
+    return [CallSite.from_json(json.loads(line)) for line in data.rstrip(b"\0").split(b"\n")[:-1]]
 
 
 def _operation(row: tuple[Any, ...], sites: Sequence[CallSite]) -> Operation:

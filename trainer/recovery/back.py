@@ -25,7 +25,7 @@ from trainer.checkpoint.store import (
 )
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output
 from trainer.provenance.same_plan import check_same_plan

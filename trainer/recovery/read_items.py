@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from lineage.store.rows import RunRow, SegmentRow, Span
+from lineage.store.rows import RunRow, SegmentRow, ShardSpan
 from lineage.trace.exposure import exposures, fold
 from trainer.attempts import Attempt
 from trainer.evaluation.result import SeenItem
@@ -40,7 +40,7 @@ def read_items(
         found += [(each.spans, frozenset(each.erased_in)) for each in output.erased]
         for spans, erased_in in found:
             for held in spans:
-                place = Span(held.source, held.shard, held.start, held.num_tokens)
+                place = ShardSpan(held.source, held.shard, held.start, held.num_tokens)
                 for read in exposures(run, place, find_readings, erased_in):
                     if read.applied:
                         rows.setdefault(held.item, set()).add((read.step, read.row))

@@ -17,7 +17,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
-from lineage.store.rows import PurgedRow, PurgeRow, Span
+from lineage.store.rows import PurgedRow, PurgeRow, ShardSpan
 from lineage.trace.exposure import Exposure, TrainingRun, erased_from, exposures
 from lineage.trace.tracer import all_runs
 from trainer.attempts import Attempt, line_of_attempts
@@ -31,7 +31,7 @@ class PurgedSpan:
     """A span that a purge took, of which document, and the contents that lack it."""
 
     doc_id: bytes
-    span: Span
+    span: ShardSpan
     erased_in: frozenset[str]
 
 
@@ -53,13 +53,13 @@ class PurgedOutput:
         """Every span that these purges took, one a document, by place."""
         erased = {purge.purge_id: erased_from(purge, self._known) for purge in self._known}
         of_document: dict[bytes, set[str]] = defaultdict(set)
-        spans: dict[bytes, Span] = {}
+        spans: dict[bytes, ShardSpan] = {}
         for row in self._purged:
             if row.doc_id in self.doc_ids and row.purge_id in erased:
                 of_document[row.doc_id].add(row.purge_id)
                 place = (row.source, row.shard, row.start, row.num_tokens)
                 if None not in place:  # a duplicate that was never placed in a shard
-                    spans[row.doc_id] = Span(*place)  # type: ignore[arg-type]
+                    spans[row.doc_id] = ShardSpan(*place)  # type: ignore[arg-type]
         # Documents by the thousand lack the same few purges: each set of these is united once.
         without: dict[frozenset[str], frozenset[str]] = {}
         found = []

@@ -14,6 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from trainer.attempts import Attempt
 
@@ -21,7 +22,7 @@ _FOLDER: Final = "rollbacks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback:
+class Rollback(JsonRecord):
     """Back to `step` steps done: to the folder `checkpoint` that attempt `parent` made, or to the first
     weights where it is None. `purges`: what is to be forgotten, none where the step was named. `call`: a hash
     of recipe and content, by which the same call is known again. `left_out`: [first, last] sequence numbers
@@ -42,7 +43,7 @@ def record_rollback(output: Folder, rollback: Rollback) -> Rollback:
     number = max((known.number for known in rollbacks(output)), default=0) + 1
     while True:
         numbered = dataclasses.replace(rollback, number=number)
-        data = json.dumps(dataclasses.asdict(numbered), sort_keys=True).encode()
+        data = json.dumps(numbered.to_json(), sort_keys=True).encode()
         if output.publish_new(f"{_FOLDER}/{number:05d}.json", data):
             return numbered
         number += 1
@@ -50,13 +51,8 @@ def record_rollback(output: Folder, rollback: Rollback) -> Rollback:
 
 def rollbacks(output: Folder) -> tuple[Rollback, ...]:
     """Every rollback that was asked for, by number."""
-    found = []
-    for name in output.names(_FOLDER):
-        if name.endswith(".json"):
-            row = json.loads(output.read(name))
-            ranges = tuple((first, last) for first, last in row["left_out"])
-            found.append(Rollback(**{**row, "purges": tuple(row["purges"]), "left_out": ranges}))
-    return tuple(found)
+    names = (name for name in output.names(_FOLDER) if name.endswith(".json"))
+    return tuple(Rollback.from_json(json.loads(output.read(name))) for name in names)
 
 
 def newest_rollback(output: Folder) -> Rollback | None:

@@ -23,7 +23,7 @@ from trainer.feed.feed import Feed
 from trainer.feed.loading import feed_group
 from trainer.health.check import Health
 from trainer.huggingface.model_card import ModelCard, publish_card
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.optim.optimizer import Optimizer
 from trainer.options import TrainRecipe
 from trainer.parallel.float8 import float8_products

@@ -32,7 +32,7 @@ from trainer.checkpoint.store import (
     up_to,
 )
 from trainer.feed.feed import Feed
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
 from trainer.processes.heard import by_first_rank
 from trainer.provenance.facts import check_output, claim_output

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,8 +18,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hoo
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer.model.description import ModelConfig
-from trainer.model.families import TRAINED_KINDS
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import TRAINED_KINDS
 from trainer.model.rows import DeviceRows
 from trainer.optim.optimizer import Optimizer
 from trainer.options import TrainRecipe
@@ -44,7 +44,16 @@ _MESSAGES: Final = (2**12, 2**24)
 """Bytes of the collectives that are timed: of the small one latency remains, of the large one the rate."""
 
 
-def measure(recipe: TrainRecipe) -> dict[str, Any]:
+class _TimedProduct(NamedTuple):
+    """A product of matrices: rows, inputs and outputs, and what it took."""
+
+    name: str
+    shape: tuple[int, int, int]
+    seconds: float
+    flops_per_second: float
+
+
+def measure(recipe: TrainRecipe) -> dict[str, object]:
     """The device's memory, rates of a copy and of a collective over two processes, and seconds of the
     recipe's products, of a layer of each kind, of embedding, head and loss, and of an update. RecipeError as
     `plan_training`."""
@@ -55,14 +64,14 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
     torch.set_num_threads(max(1, int(recipe.train.resources.cpus)))  # as `sluice train` gives a process
     dtype = torch.bfloat16 if layout.compute_bytes == 2 and cuda else torch.float32
     products, numbers = list(_products(layout, device, dtype)), torch.zeros(2**24, device=device)
-    found: dict[str, Any] = {
+    found = {
         "device": torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads",
         "memory_bytes": torch.cuda.get_device_properties(device).total_memory
         if cuda
         else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "peak_flops": max(product["flops_per_second"] for product in products),
+        "peak_flops": max(product.flops_per_second for product in products),
         "copy_bytes_per_second": 2 * numbers.nbytes / _seconds(numbers.clone, device),
-        "products": products,
+        "products": [product._asdict() for product in products],
         "link": None if cuda else _link(),
     }
     if config.family in TRAINED_KINDS:
@@ -84,26 +93,21 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float:
     return statistics.median(taken[2:])
 
 
-def _products(layout: PlannedLayout, device: torch.device, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
+def _products(layout: PlannedLayout, device: torch.device, dtype: torch.dtype) -> Iterator[_TimedProduct]:
     for product in model_products(layout):
         rows = max(1, round(layout.mean_tokens * product.rows))
         left = torch.randn(rows, product.inputs, device=device, dtype=dtype)
         right = torch.randn(product.outputs, product.inputs, device=device, dtype=dtype)
         seconds = _seconds(lambda left=left, right=right: F.linear(left, right), device)  # type: ignore[misc]
         flops = 2.0 * rows * product.inputs * product.outputs
-        yield {
-            "name": product.name,
-            "shape": [rows, product.inputs, product.outputs],
-            "seconds": seconds,
-            "flops_per_second": flops / seconds,
-        }
+        yield _TimedProduct(product.name, (rows, product.inputs, product.outputs), seconds, flops / seconds)
 
 
 _DEPTHS: Final = (1, 3)
 """Layers of the models that are timed: what a layer takes is what one has more than the other."""
 
 
-def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, Any]:
+def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, object]:
     """Forward and backward of a layer of each kind, and of all that is not in layers; the rest of a step, clipping
     and the optimizer's pass above all, of both, as if nothing were sharded. All as one rank of the layout does it: on
     small models what wraps the products takes as long as they do."""

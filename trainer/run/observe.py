@@ -21,7 +21,7 @@ from trainer.data.row_loss import RowLoss
 from trainer.evidence.observed import DocumentLoss, ObservedStep, ObserveRequest, ReplayResult
 from trainer.feed.feed import Feed
 from trainer.feed.loading import feed_group, open_feed
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.parallel.layout import parallel_layout

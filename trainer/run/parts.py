@@ -16,7 +16,7 @@ from trainer.checkpoint.cadence import AutoCadence
 from trainer.checkpoint.state import Saver
 from trainer.feed.feed import Feed
 from trainer.health.check import Health
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import ParallelModel
 from trainer.processes.runtime import Process

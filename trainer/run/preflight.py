@@ -6,6 +6,7 @@ No torch here: importing it takes seconds, and a wrong name should not wait for 
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Iterator
@@ -31,21 +32,20 @@ from trainer.checkpoint.store import (
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
-from trainer.huggingface.names import parameter_axes
+from trainer.huggingface.names import model_shapes, parameter_axes
 from trainer.huggingface.same_tokenizer import CompareFile, check_first_tokenizer
-from trainer.model.description import ModelConfig
-from trainer.model.sizes import check_model_name, model_config
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.sizes import check_model_name, model_config
 from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
 from trainer.parallel.checks import check_layout
-from trainer.planning.counts import num_parameters
 from trainer.processes.placement import local_cpus
+from trainer.processes.result import TrainingResult
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
 from trainer.recipe_tables.parallelism import ExpertsTable, Float8Table
 from trainer.recovery.rollbacks import pending_rollback
-from trainer.run.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports
 
 _USEFUL_EPOCHS: Final = 16
@@ -92,8 +92,13 @@ def check_run(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[s
     if recipe.train.checkpoint.path is not None:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     order = make_order(recipe, corpus)
-    _check_newest(recipe, config, order)
-    _check_room(recipe, config)
+    newest = _newest(recipe)
+    if newest is not None:
+        _check_newest(Folder(recipe.train.output), newest[1], config, order)
+    # A run that is finished saves none.
+    if newest is None or newest[1].step < recipe.train.steps:
+        num_parameters = sum(map(math.prod, model_shapes(config).values()))
+        check_room(checkpoint_folder(recipe), num_parameters * _CHECKPOINT_BYTES)
     return [*first, *_unread_tables(recipe.train, config), *_epochs(order, recipe.train.steps)]
 
 
@@ -125,12 +130,8 @@ def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
     return newest, read_position(newest)
 
 
-def _check_newest(recipe: TrainRecipe, config: ModelConfig, order: Order) -> None:
+def _check_newest(output: Folder, position: Position, config: ModelConfig, order: Order) -> None:
     """RecipeError where the run cannot go on from its newest checkpoint: another model, another order."""
-    found = _newest(recipe)
-    if found is None:
-        return
-    output, position = Folder(recipe.train.output), found[1]
     check_resumed(position, config)
     check_same_plan(
         output,
@@ -139,16 +140,6 @@ def _check_newest(recipe: TrainRecipe, config: ModelConfig, order: Order) -> Non
         order_version=position.order_version,
         fingerprint=position.plan_fingerprint,
     )
-
-
-def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
-    """DiskFullError where the disk of the checkpoints cannot take one more. A run that is finished saves
-    none."""
-    found = _newest(recipe)
-    if found is not None and found[1].step >= recipe.train.steps:
-        return
-    checkpoints = checkpoint_folder(recipe)
-    check_room(checkpoints, num_parameters(config) * _CHECKPOINT_BYTES)
 
 
 def finished(recipe: TrainRecipe) -> TrainingResult | None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from trainer.data.figures import LoadFigures, load_figures
 from trainer.evaluation.result import EvaluationResult
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.mesh import ParallelModel
 from trainer.planning.gpus import mfu, peak_of_device

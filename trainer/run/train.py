@@ -25,14 +25,15 @@ from trainer.attempts import AttemptEnd, TrainingStoppedError, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
 from trainer.feed.feed import Feed
 from trainer.huggingface.names import parameter_axes
-from trainer.model.description import ModelConfig
-from trainer.model.sizes import model_config
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.sizes import model_config
 from trainer.optim.roles import check_groups
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8
 from trainer.parallel.layout import parallel_layout
 from trainer.processes.heard import by_first_rank
+from trainer.processes.result import TrainingResult
 from trainer.provenance.setup import make_setup, record_setup
 from trainer.recovery.repeated import go_back_before, left_out
 from trainer.recovery.repeats import RepeatedFaultsError
@@ -43,7 +44,6 @@ from trainer.run.hardware import hardware_of
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined, join
 from trainer.run.parts import GlooGroups, LaunchContext, Run
-from trainer.run.result import TrainingResult
 from trainer.run.saving import save_the_rest
 from trainer.run.steps import run_steps
 from trainer.telemetry.goodput import describe_goodput

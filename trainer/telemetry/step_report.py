@@ -116,7 +116,7 @@ class StepReport:
 
     def as_json(self) -> str:
         """One line of metrics.jsonl; what is not finite is null."""
-        row: dict[str, Any] = {
+        row: dict[str, object] = {
             "step": self.step,
             "attempt": self.attempt,
             "loss": _finite(self.loss),
@@ -151,13 +151,7 @@ class StepReport:
             row["ranks"] = {phase: _row(times) for phase, times in self.ranks.items()}
             row["own_ranks"] = {phase: _row(times) for phase, times in self.own_ranks.items()}
         if self.stragglers:
-            row["stragglers"] = [
-                {
-                    name: _finite(value) if name == "factor" else value
-                    for name, value in straggler_row(each).items()
-                }
-                for each in self.stragglers
-            ]
+            row["stragglers"] = [straggler_row(each) for each in self.stragglers]
         if self.loading is not None:
             row["loading"] = dataclasses.asdict(self.loading)
         if self.validation_loss:
@@ -231,9 +225,9 @@ def _over_ranks(row: Mapping[str, Any]) -> OverRanks:
     return OverRanks(least=row["min"], mean=row["mean"], most=row["max"], slowest_rank=row["slowest"])
 
 
-def straggler_row(straggler: Straggler) -> dict[str, Any]:
-    """A straggler as plain values, with its factor."""
-    return dataclasses.asdict(straggler) | {"factor": straggler.factor}
+def straggler_row(straggler: Straggler) -> dict[str, object]:
+    """A straggler as plain values, with its factor; one that is not finite is null."""
+    return dataclasses.asdict(straggler) | {"factor": _finite(straggler.factor)}
 
 
 def _straggler(row: Mapping[str, Any]) -> Straggler:

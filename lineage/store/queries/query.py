@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from lineage.index.checksums import DamagedFileError
+from lineage.json_record import Json
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
-
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 _TICK_SECONDS: Final = 0.02
 _GRACE_SECONDS: Final = 1.0

@@ -27,6 +27,7 @@ from uuid import UUID
 import duckdb
 import pyarrow.compute as pc
 
+from lineage.json_record import Json
 from lineage.storage.folder import Folder
 from lineage.store.checked import LogSums
 from lineage.store.delta import (
@@ -41,7 +42,6 @@ from lineage.store.delta import (
 from lineage.store.queries.query import (
     ERRORS,
     USUAL,
-    Json,
     Limits,
     QueryError,
     QueryResult,

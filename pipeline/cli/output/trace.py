@@ -92,15 +92,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_runs(options: argparse.Namespace) -> int:
-    from pipeline.inspect.trace.training_runs import run_lines, runs_json
+    from pipeline.inspect.trace.training_runs import run_histories
 
     if not options.runs:
         raise RecipeError(f"expected one of {', '.join(f'--{way}' for way in _WAYS)}, or --runs DIR alone")
-    found = runs_json(options.out, options.runs)
+    found = run_histories(options.out, options.runs)
     if options.json:
-        print_json({"runs": found})
+        print_json({"runs": [each.as_json() for each in found]})
     else:
-        print("\n".join(map(visible, run_lines(found))))
+        print("\n".join(visible(line) for each in found for line in each.lines()))
     return 0
 
 

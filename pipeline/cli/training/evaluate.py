@@ -32,7 +32,7 @@ from pipeline.terminal import counted, visible
 
 if TYPE_CHECKING:
     from trainer.evaluation.result import EvaluationResult
-    from trainer.evaluation.scores import Score
+    from trainer.evaluation.scores import TaskScore
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +122,7 @@ def _recorded(options: argparse.Namespace) -> tuple[tuple[EvaluationResult, ...]
 
 def result_lines(result: EvaluationResult) -> Iterator[str]:
     """A result as a table, and what the model had read, in words."""
-    rows: list[tuple[str, EvaluationResult | Score]] = [("all items", result)]
+    rows: list[tuple[str, EvaluationResult | TaskScore]] = [("all items", result)]
     if result.clean is not None and result.seen:
         rows.append(("not read before", result.clean))
     yield f"{'':<16}{'items':>8}{'accuracy':>10}{'norm':>8}{'bits per byte':>15}"

@@ -19,14 +19,14 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from lineage.recipe import RecipeError, load_recipe
+from lineage.recipe import RecipeError
 from pipeline.cli.arguments import add_action, add_json, add_recipe, add_set, quoted_recipe
 from pipeline.cli.printing import console, print_json
 from pipeline.training.workers import check_workers
 
 if TYPE_CHECKING:
     from trainer.mix.ablation import AblationLaunch
-    from trainer.mix.fit import Fit, Score
+    from trainer.mix.fit import Fit, PredictionScore
     from trainer.mix.optimize import Choice
     from trainer.mix.proxies import Ablation
     from trainer.mix.swarm import Swarm
@@ -129,9 +129,9 @@ def _open(options: argparse.Namespace) -> Ablation:
     from pipeline.inspect.first_tokenizer import compare_file
     from pipeline.phases.progress import ProgressReporter
     from trainer.mix.proxies import open_ablation
-    from trainer.options import TrainRecipe
+    from trainer.options import load_train_recipe
 
-    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    recipe = load_train_recipe(options.recipe, options.overrides)
     return open_ablation(recipe, compare_file, ProgressReporter().say)
 
 
@@ -276,7 +276,7 @@ def _print_fit(fit: Fit) -> None:
     console().print(table)
 
 
-def _cells(score: Score) -> tuple[str, str, str]:
+def _cells(score: PredictionScore) -> tuple[str, str, str]:
     if score.spearman is None or score.interval is None:
         return "none: constant", "", f"{score.mae:.4f}"
     return f"{score.spearman:.4f}", f"{score.interval[0]:.4f} to {score.interval[1]:.4f}", f"{score.mae:.4f}"
@@ -352,9 +352,9 @@ def _doremi(options: argparse.Namespace) -> None:
 
 def _compared(options: argparse.Namespace) -> tuple[tuple[DataTable, ...], list[str]]:
     from pipeline.inspect.likeness import target_texts
-    from trainer.options import TrainRecipe
+    from trainer.options import load_train_recipe
 
-    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    recipe = load_train_recipe(options.recipe, options.overrides)
     return recipe.train.outs, target_texts(options.against, options.field)
 
 

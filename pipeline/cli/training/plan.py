@@ -81,8 +81,8 @@ def given(options: argparse.Namespace) -> str | None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from lineage.recipe import RecipeError, load_recipe, parse_table
-    from trainer.options import TrainRecipe
+    from lineage.recipe import RecipeError, parse_table
+    from trainer.options import TrainRecipe, load_train_recipe
     from trainer.planning.plan import plan_training
 
     if options.limit < 1:
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     recipe = (
         parse_table(TrainRecipe, {"run": {"name": "measured"}, "train": _MEASURED})
         if options.recipe is None
-        else load_recipe(options.recipe, TrainRecipe, options.overrides)
+        else load_train_recipe(options.recipe, options.overrides)
     )
     if options.search:
         from trainer.planning.search import search

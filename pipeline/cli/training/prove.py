@@ -53,16 +53,15 @@ def run(options: argparse.Namespace) -> int:
         to=options.to,
     )
     if options.json:
-        print_json(proof)
+        print_json(proof.as_json())
         return 0
-    of, what = proof["commitment"]["checkpoint"], f"{proof['kind']} {proof['subject']}"
-    if proof["present"]:
-        leaf = proof["leaf"]
-        steps = f"first in step {leaf['first_step']:,}, last in step {leaf['last_step']:,}"
-        print(visible(f"present: {what}: {of} has read it {leaf['readings']:,} times, {steps}"))
+    of, what, leaf = proof.commitment.checkpoint, f"{proof.kind} {proof.subject}", proof.leaf
+    if leaf is not None:
+        steps = f"first in step {leaf.first_step:,}, last in step {leaf.last_step:,}"
+        print(visible(f"present: {what}: {of} has read it {leaf.readings:,} times, {steps}"))
     else:
         print(visible(f"absent: {what}: {of} has not read it"))
-    print(f"root {proof['root']}")
+    print(f"root {proof.commitment.root}")
     if options.to:
-        print(visible(f"check it: python deploy/verify_proof.py {proof['root']} {options.to}"))
+        print(visible(f"check it: python deploy/verify_proof.py {proof.commitment.root} {options.to}"))
     return 0

@@ -36,7 +36,7 @@ from trainer.recovery.options import add_replay, read_replay
 
 if TYPE_CHECKING:
     from trainer.options import TrainRecipe
-    from trainer.run.result import TrainingResult
+    from trainer.processes.result import TrainingResult
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,16 +51,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from trainer.telemetry.asked_stacks import stacks_to_stderr
+    from trainer.processes.asked_stacks import stacks_to_stderr
 
     stacks_to_stderr()
-    from lineage.recipe import load_recipe
     from pipeline.phases.progress import ProgressReporter
     from pipeline.training.train import prepare_run, train_recipe
-    from trainer.options import TrainRecipe
+    from trainer.options import load_train_recipe
 
     reporter = ProgressReporter()
-    recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
+    recipe = load_train_recipe(options.recipe, options.overrides)
     reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
     if options.prepare:
         prepare_run(recipe, reporter.say)

@@ -351,7 +351,9 @@ def _verdict_rows(
     rows = context.read(file.name, ["node", "rule", "value", "threshold"])
     rows = rows.filter(pc.is_valid(rows["rule"]))
     node = ints(rows, "node")
-    known: dict[str, Any] = dict(zip(("source_index", "file_index", "part_row"), locators(node), strict=True))
+    known: dict[str, object] = dict(
+        zip(("source_index", "file_index", "part_row"), locators(node), strict=True)
+    )
     known |= {name: rows[name] for name in ("rule", "value", "threshold")}
     known |= {"by_inside": np.ones(len(rows), np.bool_), "cluster_size": np.ones(len(rows), np.int64)}
     known |= {"status": pa.array(["rejected"] * len(rows)), "stage": pa.array([INSIDE] * len(rows))}

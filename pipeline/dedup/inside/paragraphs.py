@@ -7,7 +7,7 @@ is in the next round, and most are in the first."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from stages.dedup.inside.lines import lines_of, without_lines
 from stages.dedup.inside.paragraphs import WHOLE_DOCUMENT, ngram_hashes
 
 _UNKNOWN, _KEPT, _CUT = 0, 1, CUT_STATE
-_OF_PARAGRAPH: Final = (*ORDER, "paragraph", "start", "total")
 
 
 class SliceOfParagraphs(NamedTuple):

@@ -136,6 +136,23 @@ class FindingJson(TypedDict):
     matched: NotRequired[str]
 
 
+class StepJson(TypedDict):
+    """A step; the last six stand there where there is something to say."""
+
+    stage: str
+    verdict: str
+    num_chars_in: int
+    num_chars_out: int
+    findings: list[FindingJson]
+    edits: list[dict[str, str | int]]
+    raised: NotRequired[dict[str, object]]
+    table: NotRequired[str | None]
+    listed_at: NotRequired[list[dict[str, str | int]]]
+    judged_language: NotRequired[str | None]
+    judged_text: NotRequired[str]
+    text: NotRequired[str]
+
+
 def as_json(explanation: Explanation) -> dict[str, object]:
     """The explanation as plain values: `verdict` (the deciding finding or null), `steps` in order with their
     findings, edits and, where a step changed it, the text that it left, and the final `text`."""
@@ -157,8 +174,8 @@ def as_json(explanation: Explanation) -> dict[str, object]:
     }
 
 
-def _step_json(step: StepExplanation) -> dict[str, object]:
-    plain: dict[str, object] = {
+def _step_json(step: StepExplanation) -> StepJson:
+    plain: StepJson = {
         "stage": step.stage,
         "verdict": step.verdict,
         "num_chars_in": len(step.text_before),
@@ -166,19 +183,19 @@ def _step_json(step: StepExplanation) -> dict[str, object]:
         "findings": [_finding_json(finding) for finding in step.findings],
         "edits": [{"kind": edit.kind, "count": edit.count} for edit in step.edits],
     }
-    plain |= {"raised": asdict(step.fault)} if step.fault else {}
+    if step.fault:
+        plain["raised"] = asdict(step.fault)
     if step.stage == QUALITY:
-        plain |= {"table": step.table}
+        plain["table"] = step.table
     if step.listed_at:
-        plain |= {
-            "listed_at": [
-                {"rule": rule, "file": without_secrets(file), "line": line}
-                for rule, file, line in step.listed_at
-            ]
-        }
+        plain["listed_at"] = [
+            {"rule": rule, "file": without_secrets(file), "line": line} for rule, file, line in step.listed_at
+        ]
     if step.judged_text:
-        plain |= {"judged_language": step.judged_language, "judged_text": step.judged_text}
-    return plain | ({"text": step.text_after} if step.text_after != step.text_before else {})
+        plain["judged_language"], plain["judged_text"] = step.judged_language, step.judged_text
+    if step.text_after != step.text_before:
+        plain["text"] = step.text_after
+    return plain
 
 
 def _finding_json(finding: Finding) -> FindingJson:

@@ -2,16 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
+from lineage.index.checked_against import CheckedAgainst
 from lineage.storage.folder import Folder
 from lineage.storage.places import shown_place
 from pipeline.inspect.trace.tracing import make_tracer
 
+if TYPE_CHECKING:
+    from trainer.attempts import Attempt
+    from trainer.checkpoint.store import Checkpoint
+    from trainer.recovery.rollbacks import Rollback
 
-def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHistory:
+    """A run by its training output. `last_steps`: by attempt the last step that is recorded of it; `set_aside` and
+    `damaged`: checkpoints, each with its folder; `checked_against`: the benchmarks by output read, as the newest
+    attempt found it, None where that ended before it recorded it; `rollbacks`: each with whether it has ended."""
+
+    run: str | None
+    output: Folder
+    attempts: tuple[Attempt, ...]
+    last_steps: Mapping[int, int]
+    checkpoints: tuple[Checkpoint, ...]
+    set_aside: tuple[tuple[Checkpoint, str], ...]
+    damaged: tuple[tuple[Checkpoint, str], ...]
+    checked_against: Mapping[str, Sequence[CheckedAgainst]] | None
+    rollbacks: tuple[tuple[Rollback, bool], ...]
+
+    def as_json(self) -> dict[str, object]:
+        """As `sluice trace --runs --json` gives it."""
+        checked = self.checked_against
+        return {
+            "run": self.run,
+            "output": self.output.url,
+            "attempts": [
+                {
+                    "attempt": attempt.number,
+                    "parent_attempt": attempt.parent,
+                    "first_step": attempt.first_step,
+                    "last_step": self.last_steps.get(attempt.number),
+                    "rollback": attempt.rollback,
+                    "damaged": [asdict(each) for each in attempt.damaged],
+                }
+                for attempt in self.attempts
+            ],
+            "checkpoints": [asdict(entry) for entry in self.checkpoints],
+            "set_aside": [asdict(entry) | {"folder": folder} for entry, folder in self.set_aside],
+            "damaged": [asdict(entry) | {"folder": folder} for entry, folder in self.damaged],
+            "checked_against": None
+            if checked is None
+            else [asdict(one) | {"out": out} for out, found in checked.items() for one in found],
+            "rollbacks": [asdict(each) | {"ended": ended} for each, ended in self.rollbacks],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The same for the terminal."""
+        yield f"run {self.run!r} in {shown_place(self.output)}"
+        for attempt in self.attempts:
+            parent = "the first weights" if attempt.parent is None else f"attempt {attempt.parent}"
+            step = self.last_steps.get(attempt.number)
+            last = "no step recorded" if step is None else f"to step {step}"
+            back = "" if attempt.rollback is None else f", rollback {attempt.rollback}"
+            yield f"  attempt {attempt.number}: from step {attempt.first_step} of {parent}, {last}{back}"
+            for each in attempt.damaged:
+                yield f"    it went back before {each.name}: {each.why}"
+        for back_to, _ in self.rollbacks:
+            if back_to.left_out:
+                ranges = ", ".join(f"{first} to {last_one}" for first, last_one in back_to.left_out)
+                yield (
+                    f"  rollback {back_to.number}: back to step {back_to.step}, and sequences {ranges} are left out"
+                )
+        for found in (self.checked_against or {}).values():
+            for one in found:
+                yield f"  data checked against {one.file} ({one.digest}, {one.ngram}, ratio {one.ratio:g})"
+        for entry in self.checkpoints:
+            yield f"  checkpoint {entry.name}"
+        for entry, folder in self.set_aside:
+            yield f"  set aside {folder}: undone, kept until step {entry.step} is done again"
+        for _, folder in self.damaged:
+            yield f"  damaged {folder}: kept until it is deleted by hand"
+
+
+def run_histories(out: str, outputs: Sequence[str]) -> list[RunHistory]:
     """The runs at these training outputs that read `out`. StorageError where a folder has no facts of a
     run."""
     from trainer.attempts import attempts
@@ -26,73 +102,28 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
     for url in outputs:
         output = Folder(url)
         name = owner_of(output)
-        segments = known[name].segments if name in known else ()
         last: dict[int, int] = {}
-        for segment in segments:
+        for segment in known[name].segments if name in known else ():
             reached = segment.first_step - 1 if segment.last_step is None else segment.last_step
             last[segment.attempt] = max(last.get(segment.attempt, -1), reached)
         folder = Folder(read_card(output).checkpoints)
-        begun = attempts(output)
+        begun = tuple(attempts(output))
         setup = read_setup(output, begun[-1].number) if begun else None
-        told = None if setup is None else setup.benchmarks
         found.append(
-            {
-                "run": name,
-                "output": output.url,
-                "attempts": [
-                    {
-                        "attempt": attempt.number,
-                        "parent_attempt": attempt.parent,
-                        "first_step": attempt.first_step,
-                        "last_step": last.get(attempt.number),
-                        "rollback": attempt.rollback,
-                        "damaged": [asdict(each) for each in attempt.damaged],
-                    }
-                    for attempt in begun
-                ],
-                "checkpoints": [asdict(entry) for entry in checkpoints_of(output)],
-                "set_aside": [
-                    asdict(entry) | {"folder": folder.at(f"{SET_ASIDE}/{entry.name}")}
-                    for entry in checkpoints_set_aside(folder)
-                ],
-                "damaged": [
-                    asdict(entry) | {"folder": folder.at(f"{DAMAGED}/{entry.name}")}
-                    for entry in damaged_checkpoints(folder)
-                ],
-                # As the newest attempt found it; null where that ended before it recorded it.
-                "checked_against": None
-                if told is None
-                else [asdict(one) | {"out": of_out} for of_out, found_in in told.items() for one in found_in],
-                "rollbacks": [
-                    asdict(each) | {"ended": has_ended(output, each)} for each in rollbacks(output)
-                ],
-            }
+            RunHistory(
+                run=name,
+                output=output,
+                attempts=begun,
+                last_steps=last,
+                checkpoints=tuple(checkpoints_of(output)),
+                set_aside=tuple(
+                    (entry, folder.at(f"{SET_ASIDE}/{entry.name}")) for entry in checkpoints_set_aside(folder)
+                ),
+                damaged=tuple(
+                    (entry, folder.at(f"{DAMAGED}/{entry.name}")) for entry in damaged_checkpoints(folder)
+                ),
+                checked_against=None if setup is None else setup.benchmarks,
+                rollbacks=tuple((each, has_ended(output, each)) for each in rollbacks(output)),
+            )
         )
     return found
-
-
-def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """The same for the terminal."""
-    for run in runs:
-        yield f"run {run['run']!r} in {shown_place(Folder(run['output']))}"
-        for row in run["attempts"]:
-            parent = (
-                "the first weights" if row["parent_attempt"] is None else f"attempt {row['parent_attempt']}"
-            )
-            last = "no step recorded" if row["last_step"] is None else f"to step {row['last_step']}"
-            back = "" if row["rollback"] is None else f", rollback {row['rollback']}"
-            yield f"  attempt {row['attempt']}: from step {row['first_step']} of {parent}, {last}{back}"
-            for each in row["damaged"]:
-                yield f"    it went back before {each['name']}: {each['why']}"
-        for row in run["rollbacks"]:
-            if row["left_out"]:
-                ranges = ", ".join(f"{first} to {last}" for first, last in row["left_out"])
-                yield f"  rollback {row['number']}: back to step {row['step']}, and sequences {ranges} are left out"
-        for row in run["checked_against"] or ():
-            yield f"  data checked against {row['file']} ({row['digest']}, {row['ngram']}, ratio {row['ratio']:g})"
-        for row in run["checkpoints"]:
-            yield f"  checkpoint {row['name']}"
-        for row in run["set_aside"]:
-            yield f"  set aside {row['folder']}: undone, kept until step {row['step']} is done again"
-        for row in run["damaged"]:
-            yield f"  damaged {row['folder']}: kept until it is deleted by hand"

@@ -100,7 +100,9 @@ class _Corpus:
         found = answers[0]
         place = request.rel_url.path_qs
         changed = changed_documents(
-            found, lambda outcome, ids: site.lists.put(f"{outcome} with {setting}", place, ids)
+            found["examples"],
+            found["total"],
+            lambda outcome, ids: site.lists.put(f"{outcome} with {setting}", place, ids),
         )
         return site.piece(
             request,
@@ -140,7 +142,7 @@ class _Corpus:
         return self._site.show(
             request,
             "sql",
-            status=400 if values["wrong"] else 200,
+            400 if values["wrong"] else 200,
             asked=asked,
             most=_MOST_ROWS,
             views=VIEWS,

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from lineage.ids import parse_id
 from lineage.recipe import RecipeError, whole_number
+from lineage.store.rows import DocumentRow
 from pipeline.inspect.explain.refetch import refetch
 from pipeline.page.lists import ShownList
 from pipeline.page.site import Site, aside
@@ -27,6 +28,7 @@ from pipeline.page.views.evidence.signals import signals_of_document
 from pipeline.page.views.texts import MOST_CHARS, SHOWN_CHARS, clean_text, masked, shown, side_by_side
 from pipeline.page.views.tokens import TOKENS_A_PAGE, tokens_of
 from pipeline.recipe.load import recipe_of
+from stages.document import Document
 
 _EXPLAIN_SECONDS: Final = 180.0
 _HEAD_CHARS: Final = 20_000
@@ -60,7 +62,7 @@ class _Documents:
         self._site.notes.looked(by, request.match_info["doc_id"].lower())
         return self._site.show(request, "document", **await aside(self._gather, request, unmasked=True))
 
-    def _gather(self, request: web.Request, *, unmasked: bool) -> dict[str, Any]:
+    def _gather(self, request: web.Request, *, unmasked: bool) -> dict[str, object]:
         site, doc_id = self._site, parse_id(request.match_info["doc_id"].lower())
         tracer = site.tracer()
         history = tracer.by_id(doc_id)
@@ -111,25 +113,34 @@ class _Documents:
             "_explained",
             "Every step, measured again",
             found=found,
-            ranked=explained_rules(found),
+            ranked=explained_rules(found["steps"]),
             doc_id=doc_id,
         )
 
     async def record(self, request: web.Request) -> web.Response:
         """The crawl record, read again from the input, and the text that the extractor takes of it."""
         doc_id = request.match_info["doc_id"].lower()
-        read = await aside(self._record, doc_id)
+        row, document, heads = await aside(self._record, doc_id)
         explained = await self._site.commands.ask(
             "explain", self._site.out.url, "--doc", doc_id, seconds=_EXPLAIN_SECONDS
         )
         # A record that is text already has none to be extracted.
-        taken = read["document"].text or next(
+        taken = document.text or next(
             (step.get("text", "") for step in explained["steps"] if step["stage"] == "parse"), ""
         )
-        text = await aside(lambda: shown(masked(taken[:MOST_CHARS], read["row"]), SHOWN_CHARS))
-        return self._site.piece(request, "_record", "The crawl record", doc_id=doc_id, text=text, **read)
+        text = await aside(lambda: shown(masked(taken[:MOST_CHARS], row), SHOWN_CHARS))
+        return self._site.piece(
+            request,
+            "_record",
+            "The crawl record",
+            doc_id=doc_id,
+            text=text,
+            row=row,
+            document=document,
+            heads=heads,
+        )
 
-    def _record(self, doc_id: str) -> dict[str, Any]:
+    def _record(self, doc_id: str) -> tuple[DocumentRow, Document, list[str]]:
         site = self._site
         history = site.tracer().by_id(parse_id(doc_id))
         found = refetch(site.out, recipe_of(site.out), history)
@@ -137,7 +148,7 @@ class _Documents:
             head[:_HEAD_CHARS].decode("utf-8", "replace").replace("\r\n", "\n").strip()
             for head in found.heads
         ]
-        return {"row": history.row, "document": found.document, "heads": heads}
+        return history.row, found.document, heads
 
     async def tokens(self, request: web.Request) -> web.Response:
         """Some of the document's tokens with their ids."""
@@ -179,7 +190,7 @@ class _Documents:
         return side_by_side(texts[0], texts[1], SHOWN_CHARS)
 
 
-def _beside(site: Site, key: str, doc_id: bytes) -> dict[str, Any]:
+def _beside(site: Site, key: str, doc_id: bytes) -> dict[str, object]:
     """The list that one came from, and what stands before and behind the document in it."""
     listed: ShownList | None = site.lists.get(key)
     if listed is None or doc_id not in listed.doc_ids:

@@ -110,7 +110,7 @@ class _Evidence:
         return self._site.show(
             request,
             "prove",
-            status=400 if wrong else 200,
+            400 if wrong else 200,
             runs=await self._runs(),
             asked=asked or shown,
             proof=proof,

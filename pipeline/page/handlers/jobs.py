@@ -32,15 +32,15 @@ def routes(sites: Sequence[Site], address: str) -> Iterable[web.RouteDef]:
     async def ask(*more: str) -> Any:
         return await first.commands.ask("jobs", "--address", address, *more, seconds=_SECONDS)
 
-    def site_of(job: dict[str, Any]) -> Site | None:
-        return by_place.get(Folder(job["output"]).url) if job["output"] else None
+    def site_of(output: str | None) -> Site | None:
+        return by_place.get(Folder(output).url) if output else None
 
     async def is_bare() -> bool:
         """Whether there are no pages that this one could lead to: those of the only output."""
         return not await aside(first.out.exists, INDEX_FILE)
 
     async def list_all(request: web.Request) -> web.Response:
-        listed = [(job, site_of(job)) for job in await ask()]
+        listed = [(job, site_of(job["output"])) for job in await ask()]
         return first.show(request, "jobs", jobs=listed, address=address, is_bare=await is_bare())
 
     async def show(request: web.Request) -> web.Response:
@@ -49,7 +49,7 @@ def routes(sites: Sequence[Site], address: str) -> Iterable[web.RouteDef]:
         if job is None:
             raise ValueError(f"the cluster at {address} has no job {job_id!r}")
         lines = (await ask("--logs", job_id))["logs"].splitlines()
-        site = site_of(job)
+        site = site_of(job["output"])
         run, wrong = None, ""
         try:
             run = None if site is None else await aside(progress, site)

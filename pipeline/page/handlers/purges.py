@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -298,8 +298,8 @@ class _Purges:
     async def show(self, request: web.Request) -> web.Response:
         site, purge_id = self._site, request.match_info["purge_id"]
         purge = await aside(lambda: recorded_purge(site.out, site.index(), purge_id))
-        ids = [row["doc_id"] for row in purge.documents]
-        values: dict[str, Any] = {
+        ids = [row.doc_id for row in purge.documents]
+        values: dict[str, object] = {
             "purge": purge,
             "key": site.lists.put(f"purge {purge_id}", request.rel_url.path, ids) if ids else "",
             "proof": site.notes.proof(purge_id),
@@ -339,7 +339,7 @@ class _Purges:
         if not task.cancelled():
             task.exception()  # seen, where nobody waits for it any more: whoever asks next begins anew
 
-    def _training_found(self, task: asyncio.Task[TrainingOnPurged]) -> dict[str, Any]:
+    def _training_found(self, task: asyncio.Task[TrainingOnPurged]) -> dict[str, object]:
         """What came of it; an error is shown in its place, so that the rest of the proof stands."""
         try:
             return {"training": task.result(), "training_unknown": ""}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 from urllib.parse import urlencode
 
 import pyarrow.compute as pc
@@ -84,7 +83,9 @@ class _Runs:
         """The documents with tokens that each purge took."""
         purged = read_table(self._site.out, "purged")
         of_purge: dict[str, list[bytes]] = defaultdict(list)
-        rows: list[dict[str, Any]] = purged.filter(pc.is_valid(purged["shard"])).to_pylist()
-        for row in rows:
-            of_purge[row["purge_id"]].append(row["doc_id"])
+        placed = purged.filter(pc.is_valid(purged["shard"]))
+        for purge_id, doc_id in zip(
+            placed["purge_id"].to_pylist(), placed["doc_id"].to_pylist(), strict=True
+        ):
+            of_purge[purge_id].append(doc_id)
         return of_purge

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -57,7 +56,7 @@ class _Search:
         return self._site.show(
             request,
             "found",
-            status=200 if found.rows else 404,
+            200 if found.rows else 404,
             wanted=wanted,
             found=found,
             purged_ids={row.doc_id for row in purged},
@@ -79,7 +78,7 @@ class _Search:
         some = replace(written, names=written.names[:MOST_FOUND])
         named = await aside(lambda: named_by(lookup, items_of(lookup, some)))
         ids = [row.doc_id for entry in named for row in entry.rows]
-        values: dict[str, Any] = {
+        values: dict[str, object] = {
             "wanted": wanted,
             "text": "\n".join(name.written for name in written.names),
             "named": named,
@@ -88,7 +87,7 @@ class _Search:
             "num_found": sum(bool(entry.rows) for entry in named),
             "key": self._site.lists.put(f"{len(named)} names", request.rel_url.path_qs, ids),
         }
-        return self._site.show(request, "several", status=200 if ids else 404, **values)
+        return self._site.show(request, "several", 200 if ids else 404, **values)
 
     async def _words(self, request: web.Request, tracer: Tracer, wanted: str) -> web.Response:
         words = words_of(wanted.removeprefix("words:").strip())
@@ -102,7 +101,7 @@ class _Search:
         more = None
         if searched.next is not None:
             more = f"{site.base}search?{urlencode({'q': wanted, **searched.next._asdict()})}"
-        values: dict[str, Any] = {
+        values: dict[str, object] = {
             "wanted": wanted,
             "searched": searched,
             "named": named,
@@ -117,8 +116,6 @@ class _Search:
     ) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
         site = self._site
         searched = find_words(site.out, site.index(), words, start)
-        return searched, _by_id(site.lookup(tracer).documents([find.doc_id for find in searched.finds]))
-
-
-def _by_id(rows: Sequence[DocumentRow]) -> dict[bytes, DocumentRow]:
-    return {row.doc_id: row for row in sorted(rows, key=lambda row: row.status == "kept")}
+        rows = site.lookup(tracer).documents([find.doc_id for find in searched.finds])
+        # Of a record that two sources have read, the kept document.
+        return searched, {row.doc_id: row for row in sorted(rows, key=lambda row: row.status == "kept")}

@@ -12,7 +12,7 @@ import numpy as np
 from lineage.index.blocks import TOKEN_BYTES
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
-from lineage.store.rows import DocumentRow, Span
+from lineage.store.rows import DocumentRow, ShardSpan
 from lineage.trace.exposure import Exposure, TrainingRun, plans_of_step
 from lineage.trace.tracer import Tracer
 from pipeline.page.views.document import row_losses, step_losses
@@ -119,17 +119,19 @@ def documents_of(batch: BatchRead) -> list[bytes]:
     return list(dict.fromkeys(part.row.doc_id for part in batch.parts))
 
 
-def _spans_of(run: TrainingRun, step: int, sequences: set[int]) -> dict[int, list[Span]]:
+def _spans_of(run: TrainingRun, step: int, sequences: set[int]) -> dict[int, list[ShardSpan]]:
     """Where these sequences of a step lie, as each plan of the step has it."""
     ordered = sorted(sequences)
-    found: dict[int, list[Span]] = {sequence: [] for sequence in ordered}
+    found: dict[int, list[ShardSpan]] = {sequence: [] for sequence in ordered}
     for plan in plans_of_step(run, step):
         for sequence, span in zip(ordered, locate_sequences(plan.plan, ordered), strict=True):
             found[sequence].append(span)
     return found
 
 
-def _first_token(run: TrainingRun, spans: Sequence[Span], exposure: Exposure, row: DocumentRow) -> int | None:
+def _first_token(
+    run: TrainingRun, spans: Sequence[ShardSpan], exposure: Exposure, row: DocumentRow
+) -> int | None:
     """Which of the document's tokens is the first in the row; None where no plan of the step puts it there."""
     if row.start is None or row.shard is None:
         return None

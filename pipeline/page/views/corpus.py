@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from lineage.store.checked import LogSums
 from lineage.store.delta import log_sums, read_purges, read_table
 from lineage.store.queries.query import answers
 from lineage.store.queries.sql import literal
+from lineage.verify.rows import rows_of
 
 WIDTH: Final = 1000
 _HEIGHT: Final = 90
@@ -47,6 +48,17 @@ class Band:
     out_sql: str
 
 
+class _StageCounts(NamedTuple):
+    """A row of `steps`, as far as it is shown."""
+
+    source: str
+    position: int
+    stage: str
+    num_in: int
+    num_out: int
+    num_rejected: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """A source's way through its stages."""
@@ -56,7 +68,7 @@ class Flow:
     bands: tuple[Band, ...]
 
 
-def read_front(out: Folder, index: Index, version: int | None = None) -> dict[str, Any]:
+def read_front(out: Folder, index: Index, version: int | None = None) -> dict[str, object]:
     """The funnel, the rules, the purges and the training runs, as of a version of the corpus or now: of small
     tables alone, at any size of the corpus."""
     sums = log_sums(out)
@@ -98,35 +110,35 @@ def _purges(out: Folder, version: int | None, sums: LogSums) -> pa.Table:
 
 def flows(steps: pa.Table) -> list[Flow]:
     """The funnel of each source as a flow, each on the scale of its own documents."""
-    by_source: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in sorted(steps.to_pylist(), key=lambda row: (row["source"], row["position"])):
-        by_source[row["source"]].append(row)
+    by_source: dict[str, list[_StageCounts]] = defaultdict(list)
+    for row in sorted(rows_of(steps, _StageCounts), key=lambda row: (row.source, row.position)):
+        by_source[row.source].append(row)
     return [_flow(source, rows) for source, rows in by_source.items()]
 
 
-def _flow(source: str, rows: Sequence[dict[str, Any]]) -> Flow:
-    most = max((row["num_in"] for row in rows), default=0) or 1
+def _flow(source: str, rows: Sequence[_StageCounts]) -> Flow:
+    most = max((row.num_in for row in rows), default=0) or 1
     width = WIDTH / max(len(rows), 1)
     bands = []
     for number, row in enumerate(rows):
         here = f"source = {literal(source)}"
-        stages = ", ".join(literal(later["stage"]) for later in rows[number + 1 :])
+        stages = ", ".join(literal(later.stage) for later in rows[number + 1 :])
         passed = f"stage IS NULL{f' OR stage IN ({stages})' if stages else ''}"
         bands.append(
             Band(
-                stage=row["stage"],
-                num_in=row["num_in"],
-                num_out=row["num_out"],
-                num_rejected=row["num_rejected"],
+                stage=row.stage,
+                num_in=row.num_in,
+                num_out=row.num_out,
+                num_rejected=row.num_rejected,
                 x=number * width,
                 width=width,
-                height_out=_hairline(_HEIGHT * row["num_out"] / most, row["num_out"]),
-                width_rejected=_hairline(_REJECTED * width * row["num_rejected"] / most, row["num_rejected"]),
-                rejected_sql=listing(f"{here} AND stage = {literal(row['stage'])}"),
+                height_out=_hairline(_HEIGHT * row.num_out / most, row.num_out),
+                width_rejected=_hairline(_REJECTED * width * row.num_rejected / most, row.num_rejected),
+                rejected_sql=listing(f"{here} AND stage = {literal(row.stage)}"),
                 out_sql=listing(f"{here} AND ({passed})"),
             )
         )
-    return Flow(source=source, num_in=rows[0]["num_in"] if rows else 0, bands=tuple(bands))
+    return Flow(source=source, num_in=rows[0].num_in if rows else 0, bands=tuple(bands))
 
 
 def _hairline(size: float, num: int) -> float:

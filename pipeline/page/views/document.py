@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from lineage.store.rows import DocumentRow, MemberRow
 from lineage.trace.document_history import DocumentHistory, StageDecision
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Tracer
+from pipeline.inspect.explain.explanation import StepJson
 from pipeline.inspect.trace.tracing import UNREADABLE, UndoneReadings, known_checkpoints, undone_readings
 from pipeline.page.views.texts import ShownText, clean_text, masked, parsed_text, shown, side_by_side
 from trainer.provenance.batches import read_row_losses
@@ -152,8 +153,8 @@ def ranked_rules(decisions: Sequence[StageDecision]) -> RankedRules:
     return RankedRules(bars=tuple(sorted(bars, key=rank)), nearest=min(passed, key=rank, default=None))
 
 
-def explained_rules(found: dict[str, Any]) -> RankedRules:
-    """The same of what `sluice explain --json` measured."""
+def explained_rules(steps: Sequence[StepJson]) -> RankedRules:
+    """The same of the `steps` of `sluice explain --json`."""
     verdicts = {"kept": "keep", "rejected": "reject"}
     return ranked_rules(
         [
@@ -164,7 +165,7 @@ def explained_rules(found: dict[str, Any]) -> RankedRules:
                 value=finding["value"],
                 threshold=finding["threshold"],
             )
-            for step in found["steps"]
+            for step in steps
             for finding in step["findings"]
         ]
     )

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ from lineage.purge.sweeps import UnsweptCache, unswept
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
-from lineage.store.rows import DocumentRow, PurgeRow
+from lineage.store.rows import DocumentRow, PurgedRow, PurgeRow
 from lineage.trace.exposure import TrainingRun
 from pipeline.inspect.hooks import plan_hooks
 from pipeline.inspect.trace.tracing import UNREADABLE, TrainingAccount, make_tracer, training_account
@@ -252,7 +252,7 @@ class RecordedPurge:
 
     row: PurgeRow
     match: dict[str, object]
-    documents: tuple[dict[str, Any], ...]
+    documents: tuple[PurgedRow, ...]
     num_documents: int
     by_role: tuple[tuple[str, int], ...]
     urls: dict[bytes, str]
@@ -274,10 +274,9 @@ def recorded_purge(out: Folder, index: Index, purge_id: str) -> RecordedPurge:
         raise PurgeError(f"{out.url} has no purge {purge_id!r} that has ended")
     purged = read_table(out, "purged")
     own = purged.filter(pc.equal(purged["purge_id"], purge_id)).sort_by("doc_id")
-    some = own.slice(0, MOST_SHOWN).to_pylist()
-    urls = {
-        row.doc_id: row.url or "" for row in Lookup(out).documents(sorted({row["doc_id"] for row in some}))
-    }
+    columns = [field.name for field in fields(PurgedRow)]
+    some = [PurgedRow(**row) for row in own.slice(0, MOST_SHOWN).select(columns).to_pylist()]
+    urls = {row.doc_id: row.url or "" for row in Lookup(out).documents(sorted({row.doc_id for row in some}))}
     return RecordedPurge(
         row=row,
         match=json.loads(row.match),

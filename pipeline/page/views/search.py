@@ -12,7 +12,7 @@ from lineage.ids import parse_id
 from lineage.pages import named_host, registered_domain
 from lineage.recipe import whole_number
 from lineage.store.lookup import Lookup
-from lineage.store.rows import DocumentRow, Span
+from lineage.store.rows import DocumentRow, ShardSpan
 from lineage.trace.nearest import nearest_urls
 from lineage.trace.tracer import Tracer, UnknownError
 from pipeline.page.notes import ItemKind
@@ -184,7 +184,7 @@ def _of_token(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | 
     numbers = [whole_number(place[name]) for name in ("shard", "token")]
     if numbers[0] is None or numbers[1] is None:
         return None
-    [placements] = lookup.at_spans([Span(place["source"], numbers[0], numbers[1], 1)])
+    [placements] = lookup.at_spans([ShardSpan(place["source"], numbers[0], numbers[1], 1)])
     if not placements:
         return None
     return _found(f"token {wanted}", distinct(lookup.documents([row.doc_id for row in placements])))

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lineage.store.queries.query import Json, Limits, QueryResult
+from lineage.json_record import Json
+from lineage.store.queries.query import Limits, QueryResult
 from lineage.store.queries.views import COLUMNS
 from pipeline.terminal import without_formula
 

@@ -7,9 +7,9 @@ import json
 import math
 import shlex
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
@@ -105,6 +105,13 @@ def _plain(value: float) -> str:
     return f"{value:.0f}" if float(value).is_integer() else repr(float(value))
 
 
+class ExampleJson(TypedDict):
+    """A document of `examples` of `sluice tune --json`, as far as it is looked at here."""
+
+    outcome: str
+    doc_id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedDocuments:
     """The documents of one outcome of another threshold, the first of `num`, as `sluice tune` gives them;
@@ -112,21 +119,22 @@ class ChangedDocuments:
 
     outcome: str
     num: int
-    examples: tuple[dict[str, Any], ...]
+    examples: tuple[ExampleJson, ...]
     key: str
 
 
 def changed_documents(
-    found: dict[str, Any], put: Callable[[str, list[bytes]], str]
+    examples: Sequence[ExampleJson], total: Mapping[str, int], put: Callable[[str, list[bytes]], str]
 ) -> list[ChangedDocuments]:
-    """What `sluice tune --json` says of a recipe, by outcome; `put` keeps a list of ids under a title."""
-    by_outcome: dict[str, list[dict[str, Any]]] = {}
-    for example in found["examples"]:
+    """`examples` and `total` of a recipe in `sluice tune --json`, by outcome; `put` keeps a list of ids under a
+    title."""
+    by_outcome: dict[str, list[ExampleJson]] = {}
+    for example in examples:
         by_outcome.setdefault(example["outcome"], []).append(example)
     return [
         ChangedDocuments(
             outcome=outcome,
-            num=found["total"][outcome],
+            num=total[outcome],
             examples=tuple(by_outcome[outcome]),
             key=put(outcome, [bytes.fromhex(example["doc_id"]) for example in by_outcome[outcome]]),
         )

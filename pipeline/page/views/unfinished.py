@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from lineage.storage.folder import Folder
 from lineage.storage.lock import holder_of
@@ -151,7 +151,7 @@ def progress_of(out: Folder, so_far: ReadProgress, now: float) -> UnfinishedRun:
 
 
 def _progress_of(out: Folder, so_far: ReadProgress, now: float) -> UnfinishedRun:
-    plan: dict[str, Any] = json.loads(out.read(PLAN))
+    plan = json.loads(out.read(PLAN))
     num_files = len(plan["inputs"])
     names = out.names("work")
     units = [name for name in names if name.endswith(f"/{UNIT_MARKER}")]

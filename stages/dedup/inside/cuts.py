@@ -49,9 +49,6 @@ class Cuts(NamedTuple):
         return Cuts(*(array[rows] for array in self))
 
 
-NO_CUTS: Final = Cuts(*(np.empty(0, np.int64) for _ in range(5)))
-
-
 def joined(cuts: Cuts) -> Cuts:
     """Cuts of one document and one twin that lie alike in both and overlap or touch, as one."""
     if not len(cuts.start):

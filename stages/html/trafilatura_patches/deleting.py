@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -170,7 +170,7 @@ class Deletions:
         if element in self._around:
             self.end()
 
-    def ended_before(self, known: dict[str, Any], name: str) -> Callable[..., Any]:
+    def ended_before(self, known: Mapping[str, Callable[..., Any]], name: str) -> Callable[..., Any]:
         """The function that has this name among the known ones, before whose calls `end` is called."""
 
         def called(*arguments: Any, **named: Any) -> Any:

@@ -116,12 +116,13 @@ def without_column(column: pa.StructArray, path: tuple[str, ...]) -> pa.StructAr
     return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pc.is_null(column))
 
 
-def put_at(row: dict[str, Any], path: Keys, value: Any) -> None:
+def put_at(row: dict[str, object], path: Keys, value: Any) -> None:
     """Set a field, in the structs that it lies in; where one of those is null, nothing."""
     for part in path[:-1]:
-        if not isinstance(row.get(part), dict):
+        inner = row.get(part)
+        if not isinstance(inner, dict):
             return
-        row = row[part]
+        row = inner
     row[path[-1]] = value
 
 

@@ -59,10 +59,10 @@ def with_field(row: Mapping[str, Any], keys: Keys, value: Any) -> Mapping[str, A
 
 def only_fields(row: Mapping[str, Any], kept: Iterable[Keys]) -> Mapping[str, Any]:
     """What of `row` lies at these keys."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for keys in kept:
         value: Any = row
-        inside = found
+        inside: Any = found
         for key in keys[:-1]:
             value, inside = value[key], inside.setdefault(key, {})
         inside[keys[-1]] = value[keys[-1]]

@@ -18,9 +18,9 @@ from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError, Re
 from stages.reading.members import CompressedMember, learn_dictionary, open_member, skip_frame
 from stages.reading.options import (
     Border,
+    FileSpan,
     InputCounts,
     ReadOptions,
-    Span,
     Unreadable,
     UnreadableError,
     unreadable_for_any_error,
@@ -37,7 +37,7 @@ from stages.reading.warc.head import (
     next_record,
 )
 from stages.reading.warc.headers import END_OF_HEADERS, MAX_HEADER_BYTES
-from stages.reading.warc.record import Record, read_record
+from stages.reading.warc.record import WarcRecord, read_record
 
 _PROBE_BYTES: Final = 256 << 10
 """Enough of a member to see its first bytes: a zstd block has at most 128 KiB (RFC 8878, 3.1.1.2)."""
@@ -113,7 +113,7 @@ def read_records(
     counts.ended = Border(cursor.position, next(name for name, each in _KINDS.items() if each is kind))
 
 
-def _begin_of_span(cursor: Cursor, span: Span) -> Border | None:
+def _begin_of_span(cursor: Cursor, span: FileSpan) -> Border | None:
     """Where the first record of a span may begin, as its bytes and the file's first ones tell; None where none
     does. The cursor is at the file's first byte.
 
@@ -223,7 +223,7 @@ def _read_member(
     content, more = Content(member.more), True
     behind: re.Pattern[bytes] | None = None
     while more:
-        record: Record | UnreadableError
+        record: WarcRecord | UnreadableError
         begin = content.position
         try:
             with unreadable_for_any_error():
@@ -242,7 +242,7 @@ def _read_member(
                 more = _skip_to_record(content, behind)
                 if begin == 0 and not more:
                     record = _mended(cursor, offset, content, options, error)
-                    if isinstance(record, Record):
+                    if isinstance(record, WarcRecord):
                         counts.note("mended")
             else:
                 # A header that breaks off leaves the content where the next one begins.
@@ -276,7 +276,7 @@ def _skip_to_record(content: Content, behind: re.Pattern[bytes] | None) -> bool:
 
 def _mended(
     cursor: Cursor, offset: int, whole: Content, options: ReadOptions, error: LengthError
-) -> Record | UnreadableError:
+) -> WarcRecord | UnreadableError:
     """The only record of the member at `offset`, whose length is wrong, up to the end of the member: `whole`
     is its content, passed over. Some writers count characters in place of bytes, or decode a body that they
     have counted."""
@@ -298,7 +298,7 @@ def _mended(
     return record
 
 
-def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> Iterator[Document]:
+def _counted(record: WarcRecord, counts: InputCounts, offset: int, length: int) -> Iterator[Document]:
     counts.add_record(record.kind, record.mime, record.status)
     if record.document:
         place = Place(file=record.document.place.file, offset=offset, length=length)

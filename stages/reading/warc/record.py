@@ -16,6 +16,7 @@ from lineage import ids
 from stages.document import Document, Place
 from stages.reading.charsets.charset import decode_text
 from stages.reading.content import Content
+from stages.reading.content_types import kind_of
 from stages.reading.options import ReadOptions
 from stages.reading.warc.body import BodyTooLongError, decode_body
 from stages.reading.warc.head import LengthError, RecordHead, TooLongError, read_head
@@ -34,7 +35,7 @@ DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class WarcRecord:
     """A record's type, MIME type of its payload (None: not given) and HTTP status, and the document if it is
     one."""
 
@@ -61,7 +62,7 @@ class _Payload:
         return self.http.encoding if self.http else None
 
 
-def read_record(content: Content, options: ReadOptions, end: int | None = None) -> Record:
+def read_record(content: Content, options: ReadOptions, end: int | None = None) -> WarcRecord:
     """The record that begins here; the content is left behind its block. MalformedError if it is not whole,
     LengthError if only its length is wrong.
 
@@ -82,7 +83,7 @@ def read_record(content: Content, options: ReadOptions, end: int | None = None) 
             document = _read_document(content, payload, options, is_html=is_page or "html" in (mime or ""))
     if document is None:
         _expect(content.skip(payload.num_bytes), payload.num_bytes)
-    return Record(kind=head.kind, mime=mime, status=status, document=document)
+    return WarcRecord(kind=head.kind, mime=mime, status=status, document=document)
 
 
 def _shows_html(content: Content, payload: _Payload) -> bool:
@@ -111,7 +112,8 @@ def _read_document(content: Content, payload: _Payload, options: ReadOptions, *,
     hashes = _Hashes(head.record_id or "", head.url or "", num_bytes)
     held = b"".join(hashes.through(_pieces(content, num_bytes), keep=num_bytes <= options.max_document_bytes))
     hint, encoding = charset_of(content_type), payload.encoding
-    text, charset = ("", None) if is_html else _plain_text(held, encoding, hint, options.max_document_bytes)
+    has_text = not is_html and kind_of(content_type) is None
+    text, charset = _plain_text(held, encoding, hint, options.max_document_bytes) if has_text else ("", None)
     return Document(
         doc_id=hashes.doc_id,
         source=options.source,

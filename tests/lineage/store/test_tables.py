@@ -43,6 +43,7 @@ from lineage.store.write import (
     add_documents,
     index_rows,
     num_buckets,
+    num_ranges,
     placement_buckets,
     publish_rows,
     table_pieces,
@@ -251,6 +252,13 @@ def test_one_process_sorts_a_full_bucket_in_pieces_and_a_small_one_whole() -> No
         2,
         1,
     ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranges"), [(0, 1), (1 << 16, 1), (100_000, 2), (1 << 20, 16), (1 << 26, 1024), (1 << 31, 2048)]
+)
+def test_one_process_looks_at_rows_in_ranges_of_bounded_number(rows: int, ranges: int) -> None:
+    assert num_ranges(rows) == ranges
 
 
 def test_a_bucket_of_placements_holds_whole_shards(monkeypatch: pytest.MonkeyPatch) -> None:

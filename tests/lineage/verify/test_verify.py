@@ -385,7 +385,7 @@ def test_many_small_buckets_on_disk_say_what_one_in_memory_says(
         str(tmp_path / "out"), tamper=change_where("documents", doc_id, "similarity", 0.999)
     ).folder
     found = problems(wrong)
-    monkeypatch.setattr("lineage.verify.output.num_buckets", lambda _num_rows: 16)
+    monkeypatch.setattr("lineage.verify.output.num_ranges", lambda _num_rows: 16)
     monkeypatch.setattr("lineage.verify.output.Shuffle", functools.partial(Shuffle, buffer_bytes=1000))
     assert problems(template.folder) == ()
     assert found and set(problems(wrong)) == set(found)

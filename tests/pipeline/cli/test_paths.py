@@ -11,7 +11,7 @@ from lineage.recipe import RecipeError, expanded_path, load_recipe
 from pipeline.cli.commands import parse_command
 from pipeline.cli.main import main
 from pipeline.recipe.tables import PipelineRecipe
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_every_key_of_a_training_recipe_that_is_a_path_is_expanded(tmp_path: Pat
         'seq_len = 64\nglobal_batch = 2\nsteps = 4\ninit_from = "~/w"\n[train.checkpoint]\npath = "~/c"\n'
         '[train.cache]\ndir = "$SCRATCH/cache"\n[mix.proxy]\nmodel = "~/p.json"\n'
     )
-    recipe = load_recipe(tmp_path / "t.toml", TrainRecipe)
+    recipe = load_train_recipe(tmp_path / "t.toml")
     train = recipe.train
     assert [entry.out for entry in train.outs] == ["/home/me/out"]
     assert (train.output, train.model, train.init_from) == (

@@ -15,7 +15,7 @@ import pytest
 import tomli_w
 
 from lineage.index.output_index import TokenizerIdentity
-from lineage.recipe import RecipeError, load_recipe
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.commands import parse_command
 from pipeline.cli.main import is_compiled, main
@@ -31,8 +31,8 @@ from trainer.checkpoint.store import METADATA, Position, checkpoint_name, publis
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import plan_of
 from trainer.huggingface.model_card import ModelCard, publish_card
-from trainer.model.sizes import model_config
-from trainer.options import DataTable, TrainRecipe
+from trainer.model.config.sizes import model_config
+from trainer.options import DataTable, load_train_recipe
 from trainer.planning.counts import num_parameters
 from trainer.provenance.facts import FactLog, RunFact, claim_output, commit, run_fact
 from trainer.run.preflight import check_recipe
@@ -166,7 +166,7 @@ def test_more_workers_than_there_are_processors_are_refused_before_torch_and_ray
 
 def with_checkpoint(path: Path, step: int) -> None:
     """The recipe's run as a start leaves it that has saved a checkpoint of `step` steps."""
-    recipe = load_recipe(path, TrainRecipe)
+    recipe = load_train_recipe(path)
     corpus, output = open_corpus(recipe.train.outs), Folder(recipe.train.output)
     plan, number = plan_of(recipe, corpus), claim(output)
     begin(output, Attempt(number=number, first_step=0, parent=None, began_at=0.0))
@@ -307,9 +307,9 @@ def test_a_training_on_a_missing_shard_fails_at_once_and_names_verify(tmp_path: 
 
 
 def test_a_finished_training_says_what_it_came_to_and_what_to_try(tmp_path: Path, corpus: str) -> None:
-    from trainer.run.result import TrainingResult
+    from trainer.processes.result import TrainingResult
 
-    recipe = load_recipe(train_recipe(tmp_path, corpus), TrainRecipe)
+    recipe = load_train_recipe(train_recipe(tmp_path, corpus))
     result = TrainingResult(step=1200, attempt=0, loss=3.14159265, finished=True, checkpoint="step-1200")
     told = done_lines(recipe, result)
     assert "1,200 steps of 2 sequences of 64 tokens (153,600 in all), loss 3.1416." in told
@@ -372,22 +372,22 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_thousands_of_epochs_are_warned_of(corpus: str, tmp_path: Path) -> None:
-    few = check_recipe(load_recipe(train_recipe(tmp_path, corpus), TrainRecipe))
+    few = check_recipe(load_train_recipe(train_recipe(tmp_path, corpus)))
     assert not [line for line in few if "warning" in line]
     assert "epochs in 4 steps" in few[0]
-    many = check_recipe(load_recipe(train_recipe(tmp_path, corpus, steps=200_000), TrainRecipe))
+    many = check_recipe(load_train_recipe(train_recipe(tmp_path, corpus, steps=200_000)))
     (warning,) = [line for line in many if "warning" in line]
     assert "is read 11," in warning
 
 
 def test_workers_beyond_the_processors_are_warned_of_or_refused(corpus: str, tmp_path: Path) -> None:
     there = os.cpu_count() or 1
-    twice = check_recipe(load_recipe(train_recipe(tmp_path, corpus, workers=2 * there), TrainRecipe))
+    twice = check_recipe(load_train_recipe(train_recipe(tmp_path, corpus, workers=2 * there)))
     assert [line for line in twice if "take turns" in line]
     path = train_recipe(tmp_path, corpus, workers=16 * there)
     with pytest.raises(RecipeError, match=f"this machine has {there}"):
-        check_recipe(load_recipe(path, TrainRecipe))
-    insisted = load_recipe(path, TrainRecipe, [f"ray.num_cpus={16 * there}"])
+        check_recipe(load_train_recipe(path))
+    insisted = load_train_recipe(path, [f"ray.num_cpus={16 * there}"])
     assert not [line for line in check_recipe(insisted) if "turns" in line]
 
 
@@ -395,7 +395,7 @@ def test_weights_to_begin_from_that_are_not_there_are_told_before_ray_starts(
     corpus: str, tmp_path: Path
 ) -> None:
     path = train_recipe(tmp_path, corpus)
-    absent = load_recipe(path, TrainRecipe, [f'train.init_from="{tmp_path}/step-00000200.attempt-1"'])
+    absent = load_train_recipe(path, [f'train.init_from="{tmp_path}/step-00000200.attempt-1"'])
     with pytest.raises(
         RecipeError, match=r"step-00000200.attempt-1': expected a checkpoint \(with complete\.json\)"
     ):

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import tomli_w
 
-from lineage.recipe import load_recipe
 from pipeline.cli.main import main
 from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
@@ -34,7 +33,7 @@ from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.shared_ray import SHARED
 from trainer.launch import train_on_ray
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 
 JOINS = """
 import sys
@@ -273,7 +272,7 @@ def test_a_training_recipe_that_is_wrong_is_refused_before_a_cluster_is_joined(
 
 def test_a_training_without_a_connected_ray_says_who_connects(training_recipe):
     with pytest.raises(AssertionError, match="the Ray that its caller has connected"):
-        train_on_ray(load_recipe(training_recipe, TrainRecipe, []))
+        train_on_ray(load_train_recipe(training_recipe))
 
 
 FAILS = """

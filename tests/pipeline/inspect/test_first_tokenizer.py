@@ -27,7 +27,7 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.weights_folders import random_tensors, write_folder
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.huggingface.same_tokenizer import CompareFile, check_first_tokenizer
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import DataTable, TrainTable
 
 VOCAB = 400

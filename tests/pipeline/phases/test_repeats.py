@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.recipe import parse_table
-from pipeline.phases.repeats import Firsts, OfSource, RowsOfUnit, own_tables, plan_repeats
+from pipeline.phases.repeats import CountedRows, Firsts, OfSource, own_tables, plan_repeats
 from stages.tokens.repeats import RepeatTable, num_more, rows_of
 
 SOURCES = (
@@ -31,13 +31,13 @@ def corpora(draw: st.DrawFn) -> list[tuple[int, int, tuple[int, int]]]:
     return [(draw(st.integers(0, len(SOURCES) - 1)), draw(st.integers(1, 9)), each) for each in keys]
 
 
-def pieces(corpus: list[tuple[int, int, tuple[int, int]]], firsts: Firsts, num: int) -> Iterator[RowsOfUnit]:
+def pieces(corpus: list[tuple[int, int, tuple[int, int]]], firsts: Firsts, num: int) -> Iterator[CountedRows]:
     for piece in range(num):
         for source, of in enumerate(SOURCES):
             chosen = [each for each in corpus[piece::num] if each[0] == source]
             if not chosen:
                 continue
-            yield RowsOfUnit(
+            yield CountedRows(
                 of,
                 rows_of(np.array([size for _, size, _ in chosen]), firsts[of.language]),
                 np.array([key for *_, key in chosen], np.uint64).reshape(-1, 2),

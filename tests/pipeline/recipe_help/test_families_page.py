@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.recipe_help import families
 from pipeline.recipe_help.families import with_table
-from trainer.model.families import TRAINED_KINDS
-from trainer.model.sizes import model_config
+from trainer.model.config.families import TRAINED_KINDS
+from trainer.model.config.sizes import model_config
 
 PAGE = Path(__file__).parents[3] / "docs" / "families.md"
 

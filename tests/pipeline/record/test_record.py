@@ -24,7 +24,7 @@ from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from pipeline.record.forms import eu_summary
 from pipeline.record.forms.processing import language_name
-from pipeline.record.record import FORMS, Record, ask, make_record, statements_template
+from pipeline.record.record import FORMS, FilledForm, ask, make_record, statements_template
 from pipeline.record.render import html, markdown
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import HARD, Trained, copy_out, make_few_ids_out
@@ -90,11 +90,11 @@ def counted(*runs: Trained) -> Counted:
     return Counted(+read, source)
 
 
-def figure(record: Record, name: str) -> int:
+def figure(record: FilledForm, name: str) -> int:
     return next(row["value"] for row in record.row["figures"] if row["name"] == name)
 
 
-def assert_as_counted(record: Record, count: Counted, small: SmallOut) -> None:
+def assert_as_counted(record: FilledForm, count: Counted, small: SmallOut) -> None:
     texts = {r.doc_id: r for r in small.records if r.status == "kept"}
     assert figure(record, "documents") == len(count.read_tokens)
     assert figure(record, "read_tokens") == sum(count.read_tokens.values())

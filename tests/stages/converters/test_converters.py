@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from stages.converters.converter import MAX_MARKUP, Converted, Converter, Refused, convert
 from stages.document import Document, Rejection
-from stages.html.extraction_child import IsolatedExtraction
+from stages.html.extraction_child import IsolatedExtraction, processor_seconds
 from stages.html.page import PageReader
 from stages.reading.content_types import EPUB, LATEX, PDF, wikitext_type
 from stages.steps.parse import ParseStep, ParseTable
@@ -93,7 +95,7 @@ def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> Non
         (b"no PDF at all", PDF, "parse.damaged"),
         (pdf(*["a"] * 30), PDF, "parse.too_many_pages"),
         (pdf(""), PDF, "parse.empty"),
-        (pdf("a" * 1_100_000), PDF, "parse.too_large"),
+        (b"%PDF-" + b"a" * 1_100_000, PDF, "parse.too_large"),
         (b"no zip", EPUB, "parse.damaged"),
         (epub({}, spine=[]), EPUB, "parse.empty"),
         (epub({"a": f"<p>{SENTENCE * 20_000}</p>"}), EPUB, "parse.too_large"),
@@ -104,11 +106,18 @@ def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> Non
         (paper(SENTENCE)[:-60] + b"{" * 3_000, LATEX, "parse.damaged"),
         (paper(r"\cite{a}"), LATEX, "parse.empty"),
     ],
+    ids=itertools.count(),
 )
 def test_what_gives_no_text_is_turned_down_by_name(
     make_document, payload: bytes, kind: str, wanted: str
 ) -> None:
     assert rule(parse(make_document, payload, kind, max_pages=20)) == wanted
+
+
+def test_pages_of_a_pdf_have_no_more_text_than_a_document_may() -> None:
+    book = pdf(*["The boats came home."] * 90, packed=True)
+    assert converted(book, PDF, max_bytes=1_800) == Converted(text="\n\n".join(["The boats came home."] * 90))
+    assert converted(book, PDF, max_bytes=1_799) == Refused(refusal="too_large")
 
 
 def test_chapters_of_an_epub_stand_in_the_order_of_its_spine(make_document) -> None:
@@ -201,6 +210,24 @@ def test_latex_becomes_prose_with_its_formulas() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (
+            r"see \href{./a.tex}{the file} and \url{http://a.example/b_c}",
+            "see the file and <http://a.example/b_c>",
+        ),
+        (r"\paragraph{Setup.} We \textcolor{red}{boldly} go.", "Setup.\n\nWe boldly go."),
+        (r"a\thanks{b}\nocite{*}\pagestyle{empty}\footcite[p.~3]{c} d", "a d"),
+        (r"\begin{tabular}{l}\multicolumn{2}{c}{Wide} & one\\ two\end{tabular}", "Wide one\ntwo"),
+        (r"\mine{kept} \begin{mine}kept too\end{mine}", "kept kept too"),
+        (r"x \href", "x"),
+    ],
+)
+def test_macros_give_the_text_that_a_reader_sees(source: str, text: str) -> None:
+    assert text_of(paper(source), LATEX) == text
+
+
 BOOK = epub({"a": f"<p>{SENTENCE}</p>", "b": "<p>b</p>"}, title="t")
 WHOLE = {
     PDF: pdf(SENTENCE, "b"),
@@ -253,3 +280,11 @@ def test_a_library_that_hangs_or_dies_costs_its_document_alone(make_document, tm
     finally:
         child.close()
     assert found == ["parse.timeout", "parse.crashed", "kept"]
+
+
+def test_the_processor_time_of_a_child_counts_as_that_of_its_caller(make_document) -> None:
+    parse(make_document, WHOLE[PDF], PDF)
+    before = processor_seconds() - time.process_time()
+    for _ in range(20):
+        parse(make_document, WHOLE[WIKI] * 50, WIKI)
+    assert processor_seconds() - time.process_time() > before

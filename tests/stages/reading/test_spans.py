@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 
 from stages.document import Document
 from stages.reading.jsonl import lines_of_span, spans_of_lines
-from stages.reading.options import Border, InputCounts, ReadOptions, Span, Unreadable
+from stages.reading.options import Border, FileSpan, InputCounts, ReadOptions, Unreadable
 from stages.reading.reader import read_documents
 from tests.support.inputs.make_warc import arc_begin, arc_record, good, http, member, page, record
 
 Item = Document | Unreadable
 
 
-def options_of(data: bytes, name: str, span: Span | None = None) -> ReadOptions:
+def options_of(data: bytes, name: str, span: FileSpan | None = None) -> ReadOptions:
     return ReadOptions(source="own", file=name, size=len(data), max_document_bytes=1 << 20, span=span)
 
 
@@ -41,13 +41,15 @@ def in_spans(data: bytes, name: str, borders: Sequence[int]) -> tuple[list[Item]
     """The items and counts of the spans between these borders, each begun where the one before it ended, and how
     many of them took another place."""
     spans = [
-        Span(begin=begin, end=end) for begin, end in pairwise(sorted({0, *borders, len(data)})) if end > begin
+        FileSpan(begin=begin, end=end)
+        for begin, end in pairwise(sorted({0, *borders, len(data)}))
+        if end > begin
     ]
     num_wrong = 0
 
-    def tiled(read: Callable[[Span], Any]) -> list[tuple[Span, Any]]:
+    def tiled(read: Callable[[FileSpan], Any]) -> list[tuple[FileSpan, Any]]:
         nonlocal num_wrong
-        found: list[tuple[Span, Any]] = []
+        found: list[tuple[FileSpan, Any]] = []
         at: Border | None = None
         for nominal in spans:
             if at is not None and at.position >= nominal.end:
@@ -65,9 +67,9 @@ def in_spans(data: bytes, name: str, borders: Sequence[int]) -> tuple[list[Item]
     if ".jsonl" in name:
         counted = tiled(lambda span: lines_of_span(io.BytesIO(data), span, 1 << 27))
         spans = spans_of_lines([span for span, _ in counted], [lines for _, lines in counted])
-    items: dict[Span, list[Item]] = {}
+    items: dict[FileSpan, list[Item]] = {}
 
-    def read(span: Span) -> InputCounts:
+    def read(span: FileSpan) -> InputCounts:
         counts = InputCounts()
         items[span] = list(read_documents(io.BytesIO(data), options_of(data, name, span), counts))
         return counts

@@ -96,6 +96,10 @@ def test_the_last_of_several_revisions_counts() -> None:
         (PAGES[0].replace("</title>", ""), "cannot be read as XML of a dump: ParseError"),
         (PAGES[0].replace("&amp;", "&hack;"), "ParseError"),
         (PAGES[0].replace("<ns>0", "<ns>x"), "ValueError"),
+        (
+            PAGES[0].replace("<title>", "<title>" + "E" * 300),
+            "a title of 311 characters, expected at most 255",
+        ),
         (PAGES[0].replace("</page>", ""), "does not end before the next one begins"),
         (PAGES[0].replace("<page>", ""), "a page without the tag that it begins with"),
         (PAGES[0].replace("Das", "<b>" * 20_000), "tags, expected at most"),

@@ -17,7 +17,7 @@ from stages.tokens.tokenizer import Tokenizer, load_tokenizer, train_bpe
 from stages.tokens.tokenizer_json import read_tokenizer_json
 from stages.tokens.vocabulary import Vocabulary
 from stages.tokens.written_json import oniguruma_pattern, tiktoken_pattern, write_tokenizer_json
-from trainer.model.family_table import FAMILIES
+from trainer.model.config.family_table import FAMILIES
 
 DOCS = Path(__file__).parents[3] / "docs"
 ALPHABETS = (

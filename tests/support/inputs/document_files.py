@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
@@ -37,8 +38,8 @@ def dump(*pages: str) -> bytes:
     return (SITE + "".join(pages) + END).encode()
 
 
-def pdf(*pages: str, title: str = "", trailer: str = "") -> bytes:
-    """A PDF 1.4 whose pages have these lines, in Helvetica (ISO 32000-1, annex H.3)."""
+def pdf(*pages: str, title: str = "", trailer: str = "", packed: bool = False) -> bytes:
+    """A PDF 1.4 whose pages have these lines, in Helvetica (ISO 32000-1, annex H.3); `packed`: by Flate."""
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Count {len(pages)} /Kids [{' '.join(f'{4 + 2 * n} 0 R' for n in range(len(pages)))}] >>",
@@ -51,7 +52,10 @@ def pdf(*pages: str, title: str = "", trailer: str = "") -> bytes:
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
             f" /Contents {5 + 2 * number} 0 R >>"
         )
-        objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
+        filtered = ""
+        if packed:
+            content, filtered = zlib.compress(content.encode(), 9).decode("latin-1"), "/Filter /FlateDecode"
+        objects.append(f"<< /Length {len(content)} {filtered} >>\nstream\n{content}\nendstream")
     objects.append(f"<< /Title ({_escaped(title)}) >>")
     out, offsets = io.BytesIO(b""), []
     out.write(b"%PDF-1.4\n")

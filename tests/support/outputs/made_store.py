@@ -13,7 +13,7 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.column_names import added_columns
 from lineage.store.delta import append, append_run, commit_tables
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.store.shuffle import Shuffle
 from lineage.store.write import add_documents, add_rows, table_pieces, write_tables
 from lineage.trace.exposure import Reading
@@ -218,7 +218,7 @@ class ArithmeticOrder:
     seq_len: int = 50
     per_shard: int = 40
 
-    def find(self, plan: str, span: Span, up_to: int) -> list[Reading]:
+    def find(self, plan: str, span: ShardSpan, up_to: int) -> list[Reading]:
         """The sequences below `up_to` that read any of `span`."""
         assert span.source == "main/web", span
         readings = []
@@ -234,10 +234,10 @@ class ArithmeticOrder:
                 )
         return readings
 
-    def locate(self, plan: str, sequences: list[int]) -> list[Span]:
+    def locate(self, plan: str, sequences: list[int]) -> list[ShardSpan]:
         """Where sequences lie."""
         places = []
         for number in sequences:
             shard, within = divmod(number % (2 * self.per_shard), self.per_shard)
-            places.append(Span("main/web", shard, within * self.seq_len, self.seq_len))
+            places.append(ShardSpan("main/web", shard, within * self.seq_len, self.seq_len))
         return places

@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 
-from lineage.recipe import load_recipe
 from trainer.mix.ablation import AblationLaunch, ProxyProcess, run_all
 from trainer.mix.proxies import AblationError, open_ablation
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 
 
 def sleepers(folder: str, num: int) -> list[ProxyProcess]:
@@ -30,7 +29,7 @@ def sleepers(folder: str, num: int) -> list[ProxyProcess]:
 
 if __name__ == "__main__":
     recipe, folder, num_parallel = sys.argv[1:]
-    ablation = open_ablation(load_recipe(recipe, TrainRecipe))
+    ablation = open_ablation(load_train_recipe(recipe))
     try:
         with closing(
             run_all(ablation, sleepers(folder, 4), AblationLaunch(num_parallel=int(num_parallel)))

@@ -23,7 +23,7 @@ from tests.support.processes.forked import run_forked
 from tests.support.training.layouts import SEED, context_of, dataset, slice_over
 from trainer.data.blocks import LocalBlocks
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import parallelise_model
 from trainer.parallel.weights import initialise, settle_buckets

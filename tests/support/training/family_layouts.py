@@ -29,7 +29,7 @@ from tests.support.training.family_models import (
 from tests.support.training.layouts import double, shared, staged
 from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model, reference_rows
 from trainer.data.dataset import IGNORED
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.model.loss import Losses
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.parallel.layout import ParallelLayout

@@ -19,9 +19,9 @@ from tests.support.training.transformers_models import (
 )
 from trainer.data.dataset import IGNORED
 from trainer.model.attention import document_masks
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import PLANNED_KINDS, from_hugging_face
 from trainer.model.experts import Routing
-from trainer.model.families import PLANNED_KINDS, from_hugging_face
 from trainer.model.rows import DeviceRows
 from trainer.model.transformer import CausalLM
 from trainer.recipe_tables.parallelism import ExpertsTable

@@ -12,7 +12,7 @@ import torch
 
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.trace.exposure import exposures, fold
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
 from tests.support.outputs.purging import by_doc, purge
@@ -85,7 +85,7 @@ class Trained:
                 steps = [
                     e.step
                     for e in exposures(
-                        training, Span(row.source, row.shard, row.start, row.num_tokens), find_readings
+                        training, ShardSpan(row.source, row.shard, row.start, row.num_tokens), find_readings
                     )
                 ]
                 if steps:

@@ -29,9 +29,9 @@ from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
 from trainer.processes.participant import Participant, Rendezvous
+from trainer.processes.result import TrainingResult
 from trainer.provenance.reached import read_facts
 from trainer.run.parts import Run as RunParts
-from trainer.run.result import TrainingResult
 from trainer.telemetry.phases import PHASES
 
 
@@ -203,7 +203,7 @@ def _work(job: ParticipantJob, deaths: Deaths, prepare: Callable[[], None] | Non
             if (death.rank, death.where, death.nth) == (participant.rank, where, passed[key]):
                 if death.goes_on:
                     _continue_once_stopped()
-                _note_death(Path(job.recipe["train"]["output"]))
+                _note_death(Path(job.recipe.train.output))
                 os.kill(os.getpid(), death.signal)
 
     Participant.at = dying_at  # type: ignore[assignment, method-assign]

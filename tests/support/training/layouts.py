@@ -26,8 +26,8 @@ from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Batch, Dataset, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.attention import document_masks
-from trainer.model.description import ModelConfig
-from trainer.model.sizes import model_config
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.sizes import model_config
 from trainer.model.transformer import CausalLM, initial_weight
 from trainer.optim.learning_rate import learning_rate
 from trainer.optim.optimizer import Optimizer

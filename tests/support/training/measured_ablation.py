@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from lineage.recipe import load_recipe
 from trainer.mix.proxies import Ablation, Point, ProxyResult, open_ablation, write_design, write_tables
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 
 EXPONENTS = {"books": (0.1, 1.0, 0.8), "code": (1.2, 0.1, 1.0), "web": (0.7, 0.9, 0.2)}
 """Of each target's law 2 + exp(t · w), over books, code, web."""
@@ -62,7 +61,7 @@ def publish_results(ablation: Ablation, losses: Callable[[Point], dict[str, floa
 
 def finished(path: Path, noise: float = 0.002) -> Ablation:
     """The recipe's ablation with a result for each run."""
-    ablation = open_ablation(load_recipe(path, TrainRecipe))
+    ablation = open_ablation(load_train_recipe(path))
     write_design(ablation)
     rng = np.random.default_rng(0)
     publish_results(

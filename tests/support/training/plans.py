@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lineage.recipe import load_recipe
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, load_train_recipe
 from trainer.planning.plan import TrainingPlan, plan_training
 
 _RECIPE = """
@@ -58,7 +57,7 @@ def write_recipe(folder: Path, spread: str = OVER_EIGHT) -> Path:
 
 
 def recipe_of(folder: Path, *overrides: str, spread: str = OVER_EIGHT) -> TrainRecipe:
-    return load_recipe(write_recipe(folder, spread), TrainRecipe, overrides)
+    return load_train_recipe(write_recipe(folder, spread), overrides)
 
 
 def plan_of(folder: Path, *overrides: str) -> TrainingPlan:

@@ -14,12 +14,12 @@ from trainer.evidence.replayed_step import ReplayedStep
 from trainer.evidence.why import Replay
 from trainer.model.peers import local_part
 from trainer.options import TrainRecipe
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process
 from trainer.provenance.setup import Hardware
 from trainer.run import observe, steps
 from trainer.run.hardware import hardware_of
 from trainer.run.parts import LaunchContext
-from trainer.run.result import TrainingResult
 from trainer.run.step import StepContext
 from trainer.run.train import train
 

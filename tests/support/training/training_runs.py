@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from lineage.recipe import parse_table
 from tests.support.processes.forked import killed, run_forked, start_forked, wait
 from trainer.options import TrainRecipe
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process
 from trainer.run.hooks import Hooks
 from trainer.run.parts import LaunchContext
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 

@@ -15,7 +15,7 @@ import ray
 
 from trainer.data.figures import LoadFigures
 from trainer.evaluation.result import EvaluationResult, SeenItem
-from trainer.evaluation.scores import Score
+from trainer.evaluation.scores import TaskScore
 from trainer.launch import RayMetrics
 from trainer.telemetry.goodput import PARTS
 from trainer.telemetry.phases import PHASES
@@ -67,7 +67,7 @@ def report() -> StepReport:
                 bits_per_byte=0.875,
                 accuracy=0.5,
                 accuracy_norm=0.25,
-                clean=Score(num_items=9, bits_per_byte=0.75, accuracy=0.375, accuracy_norm=0.125),
+                clean=TaskScore(num_items=9, bits_per_byte=0.75, accuracy=0.375, accuracy_norm=0.125),
                 seen=(SeenItem(item=3, first_step=7, readings=2),),
                 num_too_short=0,
                 last_clean_checkpoint=0,

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from trainer.huggingface.folder import INDEX
 from trainer.huggingface.names import stored_shapes
-from trainer.model.description import ModelConfig
-from trainer.model.families import to_hugging_face
-from trainer.model.sizes import model_config
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import to_hugging_face
+from trainer.model.config.sizes import model_config
 
 MODEL = model_config("debug", 250)
 

@@ -43,11 +43,11 @@ from trainer.checkpoint.store import (
     record_sums,
     superseded,
 )
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import CheckpointTable, TrainRecipe
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process
 from trainer.run.parts import LaunchContext
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 MODEL = model_config("debug", 250)

@@ -22,9 +22,9 @@ from tests.support.training.training_runs import AfterStep, Run
 from tests.trainer.checkpoint.test_damage import NEWEST, WAYS
 from trainer.attempts import attempts
 from trainer.options import TrainRecipe
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process
 from trainer.run.parts import LaunchContext
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 pytestmark = pytest.mark.slow

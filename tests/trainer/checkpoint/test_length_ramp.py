@@ -10,7 +10,7 @@ import torch
 
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from lineage.store.rows import RunRow, SegmentRow, Span
+from lineage.store.rows import RunRow, SegmentRow, ShardSpan
 from lineage.trace.exposure import exposures, fold
 from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
 from tests.support.training.layouts import plain_loss
@@ -20,7 +20,7 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Dataset, Slice
 from trainer.data.recipe_order import make_order
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.model.transformer import CausalLM
 from trainer.provenance.exposure import find_readings
 
@@ -46,7 +46,7 @@ def test_a_run_over_longer_sequences_goes_on_from_the_weights_of_a_shorter_one(t
     runs = [RunRow(**row) for row in read_table(store, "training_runs").to_pylist()]
     segments = [SegmentRow(**row) for row in read_table(store, "training_segments").to_pylist()]
     histories = {
-        run.run: exposures(run, Span("web", 0, 100, 40), find_readings) for run in fold(runs, segments)
+        run.run: exposures(run, ShardSpan("web", 0, 100, 40), find_readings) for run in fold(runs, segments)
     }
     assert set(histories) == {str(short.output), str(long.output)}
     for run, seq_len in ((short, 32), (long, 64)):

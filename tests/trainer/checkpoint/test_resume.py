@@ -20,11 +20,11 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked
 from tests.support.training.training_runs import AfterStep, Run
 from trainer.options import TrainRecipe
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process
 from trainer.provenance.reached import read_facts
 from trainer.run.parts import LaunchContext
 from trainer.run.preflight import check_recipe
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 STEPS = 12

@@ -16,7 +16,7 @@ from trainer.checkpoint.files import _Files
 from trainer.checkpoint.room import DiskFullError, check_room
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import CheckpointTable
 
 MODEL = model_config("debug", 250)

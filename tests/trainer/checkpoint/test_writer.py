@@ -21,7 +21,7 @@ from trainer.attempts import Attempt, begin, claim
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import CheckpointError, Position, check_files
 from trainer.checkpoint.writer import StagingMemory, WriterProcess, _sendable, _view, local_folder
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import CheckpointTable
 
 MODEL = model_config("debug", 250)

@@ -17,9 +17,9 @@ from tests.support.stores.failing_server import Faults, failing_server
 from tests.support.stores.peaks import peak_bytes
 from tests.support.training.training_runs import Run
 from trainer.options import TrainRecipe
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process
 from trainer.run.parts import LaunchContext
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 NUM_BLOCKS = 22  # 184 MB, each block a source of its own, read in a stretch of its own

@@ -19,7 +19,7 @@ from trainer.evaluation.prepared import (
     publish_prepared,
     read_prepared,
 )
-from trainer.evaluation.scores import Score, score
+from trainer.evaluation.scores import TaskScore, score
 from trainer.huggingface.opened import open_model
 
 
@@ -101,8 +101,8 @@ def prepared(kind: str, *items: tuple[int, tuple[int, ...]]) -> Prepared:
 def test_texts_weigh_by_their_bytes() -> None:
     nats = [np.array([8 * np.log(2)]), np.array([90 * np.log(2)])]
     found = score(prepared("text", (0, (8,)), (0, (30,))), nats)
-    assert found == Score(num_items=2, bits_per_byte=pytest.approx(98 / 38))
-    assert score(prepared("text", (0, (8,)), (0, (30,))), nats, {1}) == Score(
+    assert found == TaskScore(num_items=2, bits_per_byte=pytest.approx(98 / 38))
+    assert score(prepared("text", (0, (8,)), (0, (30,))), nats, {1}) == TaskScore(
         num_items=1, bits_per_byte=pytest.approx(1)
     )
 
@@ -112,11 +112,15 @@ def test_choices_count_one_by_one() -> None:
     nats = [np.array([2.0, 3.0]), np.array([3.0, 4.0]), np.array([5.0, 5.0])]
     found = score(prepared("choices", (0, (1, 3)), (1, (1, 4)), (1, (2, 2))), nats)
     bits = (2 / 1 + 4 / 4 + 5 / 2) / 3 / np.log(2)
-    assert found == Score(num_items=3, bits_per_byte=pytest.approx(bits), accuracy=1 / 3, accuracy_norm=1 / 3)
-    assert score(prepared("choices", (0, (1, 1))), nats[:1], {0}) == Score(num_items=0)
+    assert found == TaskScore(
+        num_items=3, bits_per_byte=pytest.approx(bits), accuracy=1 / 3, accuracy_norm=1 / 3
+    )
+    assert score(prepared("choices", (0, (1, 1))), nats[:1], {0}) == TaskScore(num_items=0)
 
 
 def test_losses_that_are_not_finite_are_no_score() -> None:
     nats = [np.array([np.nan, 3.0])]
-    assert score(prepared("choices", (0, (1, 1))), nats) == Score(num_items=1, accuracy=0, accuracy_norm=0)
-    assert score(prepared("text", (0, (1,))), [np.array([np.inf])]) == Score(num_items=1)
+    assert score(prepared("choices", (0, (1, 1))), nats) == TaskScore(
+        num_items=1, accuracy=0, accuracy_norm=0
+    )
+    assert score(prepared("text", (0, (1,))), [np.array([np.inf])]) == TaskScore(num_items=1)

@@ -211,7 +211,7 @@ def assert_first(folder: Path, seed: int) -> None:
 def read_in(mine: Trained, doc_id: bytes) -> dict[int, int]:
     """How many tokens of a document each step read."""
     from lineage.store.lookup import Lookup
-    from lineage.store.rows import Span
+    from lineage.store.rows import ShardSpan
     from lineage.trace.exposure import exposures, fold
     from trainer.provenance.exposure import find_readings
     from trainer.provenance.reached import read_facts
@@ -221,7 +221,9 @@ def read_in(mine: Trained, doc_id: bytes) -> dict[int, int]:
     (row,) = Lookup(mine.out).documents([doc_id])
     assert row.shard is not None and row.start is not None and row.num_tokens is not None
     steps: dict[int, int] = {}
-    for one in exposures(training, Span(row.source, row.shard, row.start, row.num_tokens), find_readings):
+    for one in exposures(
+        training, ShardSpan(row.source, row.shard, row.start, row.num_tokens), find_readings
+    ):
         steps[one.step] = steps.get(one.step, 0) + one.num_tokens
     return steps
 

@@ -23,9 +23,9 @@ from tests.support.training.weights_folders import MODEL, in_two_files, random_t
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import COMPLETE, CheckpointError, _digest
 from trainer.huggingface.folder import INDEX, open_weights
-from trainer.model.description import ModelConfig, Rotary
+from trainer.model.config.description import ModelConfig, Rotary
+from trainer.model.config.sizes import model_config
 from trainer.model.rotary import rotary_angles
-from trainer.model.sizes import model_config
 from trainer.model.transformer import initial_weight
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"

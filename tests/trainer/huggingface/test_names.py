@@ -11,9 +11,9 @@ from tests.support.training.family_models import by_our_names, config_of
 from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model
 from trainer.huggingface.names import model_shapes, stored_parts, stored_shapes
 from trainer.huggingface.weights import _as_stored
-from trainer.model.description import Experts, ModelConfig
-from trainer.model.families import PLANNED_KINDS
-from trainer.model.sizes import model_config, model_names
+from trainer.model.config.description import Experts, ModelConfig
+from trainer.model.config.families import PLANNED_KINDS
+from trainer.model.config.sizes import model_config, model_names
 from trainer.model.transformer import CausalLM
 from trainer.planning.counts import num_parameters
 

@@ -26,9 +26,9 @@ from trainer.huggingface.export import export_run
 from trainer.huggingface.exported import ExportRecord, exported_checkpoints, record_exported
 from trainer.huggingface.model_card import read_card
 from trainer.huggingface.weights import Export, export_weights
-from trainer.model.description import Experts, Llama3Scaling, ModelConfig, Rotary
-from trainer.model.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
-from trainer.model.sizes import model_config, model_names
+from trainer.model.config.description import Experts, Llama3Scaling, ModelConfig, Rotary
+from trainer.model.config.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
+from trainer.model.config.sizes import model_config, model_names
 from trainer.model.transformer import CausalLM
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
+from lineage.recipe import RecipeError, as_toml, parse_table
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from tests.support.outputs.tiny_corpus import make_corpus
@@ -27,8 +27,8 @@ from trainer.mix.proxies import (
     swarm_of,
     write_design,
 )
-from trainer.model.sizes import model_config
-from trainer.options import TrainRecipe
+from trainer.model.config.sizes import model_config
+from trainer.options import TrainRecipe, load_train_recipe
 from trainer.run.preflight import check_recipe
 
 
@@ -60,7 +60,7 @@ def test_a_proxy_is_an_ordinary_training_recipe_with_the_points_mixture(corpus: 
     assert (ablation.steps, ablation.tokens) == (8, 2048)
     path = tmp_path / "proxy.toml"
     path.write_text(as_toml(ablation.proxy(ablation.points[2])))
-    proxy = load_recipe(path, TrainRecipe)
+    proxy = load_train_recipe(path)
     assert proxy.train.mixture[0].weights == ablation.points[2].weights
     assert (proxy.train.num_workers, proxy.train.steps, proxy.train.optimizer.lr) == (1, 8, 1e-3)
     assert proxy.train.order.mixture_block == 64
@@ -91,7 +91,7 @@ def test_the_design_tells_what_a_run_costs(
     path.write_text(as_toml(recipe(corpus, tmp_path, SMALL)))
     assert main(["mix", "design", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    ablation = open_ablation(load_recipe(path, TrainRecipe))
+    ablation = open_ablation(load_train_recipe(path))
     assert told["validation_tokens_per_run"] == ablation.validation_tokens
     assert told["flops_per_run"] == ablation.flops_per_token * (2048 + ablation.validation_tokens / 3)
     assert main(["mix", "design", str(path)]) == 0

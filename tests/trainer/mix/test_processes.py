@@ -19,7 +19,6 @@ import psutil
 import pytest
 import ray
 
-from lineage.recipe import load_recipe
 from lineage.storage.lock import HeldError, hold
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.session import ray_session
@@ -32,7 +31,7 @@ from tests.support.training.measured_ablation import write_recipe
 from trainer.mix.ablation import AblationLaunch, last_lines, run_ablation, run_all
 from trainer.mix.child import ChildWork
 from trainer.mix.proxies import Ablation, AblationError, open_ablation
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ablation(recipe: Path) -> Ablation:
-    return open_ablation(load_recipe(recipe, TrainRecipe))
+    return open_ablation(load_train_recipe(recipe))
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +213,7 @@ class TestCluster:
 
     @pytest.fixture
     def ablation(self, recipe: Path, cluster: None) -> Ablation:
-        return open_ablation(load_recipe(recipe, TrainRecipe, ["ray.address=auto"]))
+        return open_ablation(load_train_recipe(recipe, ["ray.address=auto"]))
 
     def run(self, ablation: Ablation, folder: Path, meanwhile: Callable[[], None]) -> list[str]:
         """Three sleepers, and what happens once two of them have started."""
@@ -285,7 +284,7 @@ class TestCluster:
         self, recipe: Path, cluster: None, tmp_path: Path
     ) -> None:
         changed = ["ray.address=auto", "train.resources.resource=gpu_node"]
-        ablation = open_ablation(load_recipe(recipe, TrainRecipe, changed))
+        ablation = open_ablation(load_train_recipe(recipe, changed))
         with pytest.raises(ResourceError, match="no node has CPU 1, gpu_node"):
             next(run_all(ablation, sleepers(str(tmp_path), 1), AblationLaunch(check_workers=check_workers)))
 

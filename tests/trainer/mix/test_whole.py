@@ -16,13 +16,12 @@ import numpy as np
 import psutil
 import pytest
 
-from lineage.recipe import load_recipe
 from pipeline.cli.main import main
 from tests.support.training.mix_demo import make_output, write_recipe
 from trainer.mix.ablation import AblationLaunch, carry_out
 from trainer.mix.design import Point
 from trainer.mix.proxies import Ablation, goal_losses, noise_floor, open_ablation, read_result, results
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +102,7 @@ def test_the_recommended_mixture_is_measured_to_be_better_than_uniform_and_natur
     assert report["scores"]["log_linear"]["mae"] < report["scores"]["mean"]["mae"]
     assert Path(report["file"]).exists()
 
-    ablation = open_ablation(load_recipe(recipe, TrainRecipe))
+    ablation = open_ablation(load_train_recipe(recipe))
     found, goal = results(ablation), ablation.goal()
     natural = goal_losses([result for result in found if result.role in ("natural", "replicate")], goal)
     seeds = range(found[0].seed, found[0].seed + len(natural))

@@ -17,8 +17,8 @@ from trainer.model.attention import (
     masks_of,
     pieces_between,
 )
+from trainer.model.config.sizes import model_config
 from trainer.model.pieces import Scoring
-from trainer.model.sizes import model_config
 
 
 @pytest.mark.parametrize(("model", "kernel"), [("debug", "dense"), ("moe-debug", "dense"), ("125M", "flex")])

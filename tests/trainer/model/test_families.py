@@ -33,7 +33,7 @@ from tests.support.training.transformers_models import (
 )
 from trainer.model import attention, experts, feed_forward, norms, pieces, self_attention
 from trainer.model.attention import Positions
-from trainer.model.description import ModelConfig, NormKind, Rotary, RouterConfig
+from trainer.model.config.description import ModelConfig, NormKind, Rotary, RouterConfig
 from trainer.model.norms import norm
 from trainer.model.pieces import Pieces, Scoring, capped
 

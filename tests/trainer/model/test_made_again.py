@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.support.training.layouts import CONFIG
 from trainer.model import transformer
 from trainer.model.attention import document_mask, document_masks
-from trainer.model.description import Rotary
+from trainer.model.config.description import Rotary
 from trainer.model.made_again import made_again
 from trainer.model.rotary import rotary_turns
 from trainer.model.transformer import CausalLM, Layer

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainer.model.attention import document_mask, document_masks
+from trainer.model.config.description import Llama3Scaling, ModelConfig, Rotary
+from trainer.model.config.sizes import model_config
 from trainer.model.context import attend
-from trainer.model.description import Llama3Scaling, ModelConfig, Rotary
 from trainer.model.pieces import Scoring
 from trainer.model.rotary import rotary_angles, rotary_turns, rotate
-from trainer.model.sizes import model_config
 from trainer.model.transformer import CausalLM, initial_weight
 from trainer.planning.counts import attention_flops, flops_per_token, num_parameters
 

@@ -10,8 +10,8 @@ import transformers
 
 from lineage.recipe import RecipeError
 from lineage.shipped import shipped_folder
-from trainer.model.families import PLANNED_KINDS
-from trainer.model.sizes import model_config, model_names, takes_vocabulary
+from trainer.model.config.families import PLANNED_KINDS
+from trainer.model.config.sizes import model_config, model_names, takes_vocabulary
 from trainer.planning.counts import num_parameters
 
 PUBLISHED: Final = {

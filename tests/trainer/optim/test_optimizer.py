@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lineage.recipe import RecipeError, parse_table
-from trainer.model.description import LatentAttention
+from trainer.model.config.description import LatentAttention
 from trainer.optim.muon import orthogonalised
 from trainer.optim.optimizer import Optimizer
 from trainer.optim.owners import Matrix, owners_of

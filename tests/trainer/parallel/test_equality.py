@@ -45,7 +45,7 @@ from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import context as attention_module
 from trainer.model.attention import Kernel
-from trainer.model.description import ModelConfig
+from trainer.model.config.description import ModelConfig
 from trainer.model.rows import DeviceRows
 from trainer.optim.optimizer import Optimizer
 from trainer.parallel import mesh as mesh_module

@@ -40,9 +40,9 @@ from trainer.data.dataset import IGNORED, Dataset, Slice, document_layout
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import experts as experts_module
 from trainer.model.attention import document_masks
-from trainer.model.description import Experts, ModelConfig
+from trainer.model.config.description import Experts, ModelConfig
+from trainer.model.config.sizes import model_config
 from trainer.model.experts import WholeRows
-from trainer.model.sizes import model_config
 from trainer.model.transformer import CausalLM, initial_weight
 from trainer.optim.learning_rate import learning_rate
 from trainer.parallel.layout import ParallelLayout

@@ -16,8 +16,8 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import run_forked
 from tests.support.training import layouts
 from tests.support.training.layouts import CONFIG, Trained, apart, mesh, train_slice
-from trainer.model.description import Experts, ModelConfig
-from trainer.model.sizes import model_config
+from trainer.model.config.description import Experts, ModelConfig
+from trainer.model.config.sizes import model_config
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel

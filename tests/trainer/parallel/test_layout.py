@@ -11,7 +11,7 @@ import pytest
 
 from lineage.recipe import RecipeError, parse_table
 from tests.support.training.transformers_models import reference_model
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.recipe_tables.parallelism import OverlapTable

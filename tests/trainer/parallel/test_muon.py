@@ -30,8 +30,8 @@ from tests.support.training.layouts import (
     whole_weights,
 )
 from trainer.data.dataset import Slice
-from trainer.model.description import LatentAttention, ModelConfig
-from trainer.model.sizes import model_config
+from trainer.model.config.description import LatentAttention, ModelConfig
+from trainer.model.config.sizes import model_config
 from trainer.optim.optimizer import Optimizer
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import parallelise_model

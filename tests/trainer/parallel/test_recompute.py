@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.model.attention import document_mask
-from trainer.model.description import Experts, ModelConfig, Rotary
+from trainer.model.config.description import Experts, ModelConfig, Rotary
 from trainer.model.experts import Routing
 from trainer.model.rotary import rotary_turns
 from trainer.model.transformer import Layer

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from tests.support.training.plans import DEEPSEEK_V3
 from tests.trainer.planning.formulae import Gpt, gpt_step_flops
-from trainer.model.description import Experts, ModelConfig
-from trainer.model.families import PLANNED_KINDS, from_hugging_face
-from trainer.model.sizes import model_config
+from trainer.model.config.description import Experts, ModelConfig
+from trainer.model.config.families import PLANNED_KINDS, from_hugging_face
+from trainer.model.config.sizes import model_config
 from trainer.options import PlanTable
 from trainer.planning.communication import traffic
 from trainer.planning.counts import flops_per_token

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.training.plans import plan_of
-from trainer.model.description import PIECE, ModelConfig
-from trainer.model.sizes import model_config, model_names
+from trainer.model.config.description import PIECE, ModelConfig
+from trainer.model.config.sizes import model_config, model_names
 from trainer.planning.counts import attention_flops, flops_per_token, num_parameters
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import layer_activations, loss_bytes

@@ -12,9 +12,9 @@ import pytest
 from lineage.recipe import RecipeError
 from tests.support.checkout import ROOT
 from tests.support.training.plans import DEEPSEEK_V3, plan_of, recipe_of
-from trainer.model.description import Experts, ModelConfig
-from trainer.model.families import PLANNED_KINDS
-from trainer.model.sizes import model_config
+from trainer.model.config.description import Experts, ModelConfig
+from trainer.model.config.families import PLANNED_KINDS
+from trainer.model.config.sizes import model_config
 from trainer.options import PlanTable
 from trainer.planning.communication import all_to_all_path
 from trainer.planning.counts import num_multiplied_parameters, num_parameters

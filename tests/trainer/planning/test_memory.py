@@ -15,7 +15,7 @@ from lineage.recipe import parse_table
 from tests.support.training.plans import mixtral, plan_of
 from tests.trainer.planning.formulae import GptLayer, gpt_layer_activations, zero_bytes
 from trainer.model.attention import document_masks
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.model.transformer import CausalLM
 from trainer.optim.optimizer import Optimizer
 from trainer.planning.counts import num_parameters

@@ -13,8 +13,8 @@ from tests.support.checkout import ROOT
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.allocated import TwinBatch, peaks, planned_peak
 from tests.support.training.layouts import mesh
-from trainer.model.description import Experts, ModelConfig
-from trainer.model.families import from_hugging_face
+from trainer.model.config.description import Experts, ModelConfig
+from trainer.model.config.families import from_hugging_face
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.recompute import Recompute
 from trainer.recipe_tables.parallelism import ContextTable, ExpertsTable, PipelineTable, Schedule

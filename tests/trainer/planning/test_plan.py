@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 import torch
 
-from lineage.recipe import RecipeError, load_recipe
+from lineage.recipe import RecipeError
 from pipeline.cli.main import main
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.layouts import dataset, feed_options, staged
@@ -20,8 +20,8 @@ from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Slice
 from trainer.data.recipe_order import make_order
 from trainer.feed.feed import Feed, FeedSource
-from trainer.model.sizes import model_config
-from trainer.options import TrainRecipe
+from trainer.model.config.sizes import model_config
+from trainer.options import load_train_recipe
 from trainer.planning.counts import flops_per_token, num_active_parameters, num_parameters
 from trainer.planning.plan import plan_training
 from trainer.processes.runtime import Process
@@ -136,7 +136,7 @@ weights = { web = 0.2, code = 0.8 }
 """
     path = write_recipe(tmp_path, spread=OVER_EIGHT + entry)
     changes = [f"train.data={url}", "train.model=debug", "train.seq_len=100", "train.validation=0.1"]
-    recipe = load_recipe(path, TrainRecipe, changes)
+    recipe = load_train_recipe(path, changes)
     printed = "\n".join(check_run(recipe))
     assert plan_training(recipe).budget.epochs == make_order(recipe, open_corpus(recipe.train.outs)).epochs(
         1000 * 64

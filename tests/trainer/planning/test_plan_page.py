@@ -8,9 +8,8 @@ import shlex
 
 import pytest
 
-from lineage.recipe import load_recipe
 from tests.support.checkout import ROOT
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, load_train_recipe
 from trainer.planning.plan import plan_training
 from trainer.planning.roofline import roofline
 from trainer.planning.search import search
@@ -26,7 +25,7 @@ def recipe_of(*words: str, searching: bool = False, changes: tuple[str, ...] = (
     (call,) = [
         call for call in CALLS if {*words} <= {call[0], *call[1]} and searching == ("--search" in call[1])
     ]
-    return load_recipe(ROOT / call[0], TrainRecipe, [*(word for word in call[1] if "=" in word), *changes])
+    return load_train_recipe(ROOT / call[0], [*(word for word in call[1] if "=" in word), *changes])
 
 
 def test_the_8b_takes_the_memory_and_reaches_the_share_of_the_peak_that_the_page_says() -> None:
@@ -102,6 +101,6 @@ def test_a_search_looks_at_as_many_layouts_as_the_page_says(length: int, says: s
 
 
 def test_the_all_to_all_overtakes_at_as_many_experts_as_the_page_says() -> None:
-    found = roofline(load_recipe(ROOT / "recipes" / "train.toml", TrainRecipe))
+    found = roofline(load_train_recipe(ROOT / "recipes" / "train.toml"))
     assert found.overtaken is not None
     assert f"it is longer ({found.overtaken.num_experts} with two experts a token on H100" in PROSE

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.recipe import load_recipe
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 from trainer.planning.plan import plan_training
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +34,7 @@ def test_a_recipe_fits_as_the_documentation_says(
     name: str, num_gpus: int, changes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)  # a recipe names its config.json as seen from here
-    plan = plan_training(load_recipe(RECIPES / f"{name}.toml", TrainRecipe, changes))
+    plan = plan_training(load_train_recipe(RECIPES / f"{name}.toml", changes))
     assert plan.layout.mesh.num_workers == num_gpus
     assert plan.fits
     assert plan.throughput.mfu > 0.35

@@ -13,6 +13,7 @@ import pytest
 
 from lineage.storage.folder import Folder
 from trainer.processes import supervisor
+from trainer.processes.result import RankOutcome, TrainingResult
 from trainer.processes.sockets import GroupSockets
 from trainer.processes.supervisor import StartOutcome, Supervisor
 
@@ -95,9 +96,14 @@ def register(store: Store, *processes: int) -> None:
         store.tell(f"process/{process}", json.dumps({"pid": 100 + process, "host": "here"}))
 
 
+def outcome_of(process: int) -> RankOutcome:
+    result = TrainingResult(step=process, attempt=1, loss=None, finished=True, checkpoint="")
+    return RankOutcome(result=result)
+
+
 def end_well(store: Store, *processes: int) -> None:
     for process in processes:
-        store.tell(f"ended/{process}", json.dumps({"result": {"step": process}}))
+        store.tell(f"ended/{process}", json.dumps(outcome_of(process).to_json()))
 
 
 def test_a_spare_gets_the_number_of_the_rank_that_died_and_another_spare_is_started(tmp_path: Path) -> None:
@@ -118,7 +124,7 @@ def test_a_spare_gets_the_number_of_the_rank_that_died_and_another_spare_is_star
         return []
 
     outcome, numbers, said = supervise(tmp_path, store, act)
-    assert outcome == StartOutcome(row={"result": {"step": 0}})
+    assert outcome == StartOutcome(outcome=outcome_of(0))
     assert numbers.started == [0, 1, 2, 3]
     assert said == [
         "rank 1 was ended by SIGKILL: a spare takes its place, in generation 1",
@@ -140,14 +146,14 @@ def test_more_deaths_than_spares_are_told_and_all_others_are_ended(tmp_path: Pat
 
 
 def test_an_error_that_a_rank_tells_of_ends_the_start(tmp_path: Path) -> None:
-    store = Store()
+    store, taken = Store(), RankOutcome(error="StoreError", message="the name is taken")
 
     def act(look: int) -> Sequence[tuple[int, str]]:
-        store.tell("ended/1", json.dumps({"error": "StoreError", "message": "the name is taken"}))
+        store.tell("ended/1", json.dumps(taken.to_json()))
         return []
 
     outcome, _, _ = supervise(tmp_path, store, act)
-    assert outcome.row == {"error": "StoreError", "message": "the name is taken"}
+    assert outcome.outcome == taken
 
 
 def test_a_rank_that_gives_no_sign_of_life_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +189,7 @@ def test_a_rank_that_is_to_be_replaced_is_killed_once(tmp_path: Path) -> None:
         return []
 
     outcome, numbers, said = supervise(tmp_path, store, act)
-    assert outcome.row is not None
+    assert outcome.outcome is not None
     assert numbers.killed == [1]
     assert said[0] == "rank 1 is replaced: twice as slow as its peers"
 

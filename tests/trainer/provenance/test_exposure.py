@@ -15,7 +15,7 @@ import torch
 from lineage.ids import tokens_hash
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError, read_table
-from lineage.store.rows import RunRow, SegmentRow, Span
+from lineage.store.rows import RunRow, SegmentRow, ShardSpan
 from lineage.trace.exposure import Exposure, exposures, fold, plans_of_step
 from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from trainer.attempts import Attempt
@@ -96,14 +96,14 @@ def facts_of(out: Path) -> tuple[list[RunRow], list[SegmentRow]]:
     return runs, [SegmentRow(**row) for row in read_table(folder, "training_segments").to_pylist()]
 
 
-def documents(limit: int) -> list[Span]:
+def documents(limit: int) -> list[ShardSpan]:
     """Documents (end-of-text included) at random places of all shards."""
     spans = []
     for source, shards in SHARDS.items():
         for shard, tokens in enumerate(shards):
             ends = np.flatnonzero(tokens == EOT) + 1
             starts = np.concatenate(([0], ends[:-1]))
-            spans += [Span(source, shard, int(a), int(b - a)) for a, b in zip(starts, ends, strict=True)]
+            spans += [ShardSpan(source, shard, int(a), int(b - a)) for a, b in zip(starts, ends, strict=True)]
     assert len(spans) >= limit
     chosen = np.random.default_rng(0).permutation(len(spans))[:limit]
     return [spans[i] for i in chosen]
@@ -127,7 +127,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return out, output
 
 
-def told_of(out: Path, *spans: Span) -> Iterator[list[Exposure]]:
+def told_of(out: Path, *spans: ShardSpan) -> Iterator[list[Exposure]]:
     """The exposures of each, by the facts that stand there now."""
     (run,) = fold(*facts_of(out))
     return (exposures(run, span, find_readings) for span in spans)
@@ -202,7 +202,7 @@ def test_sequences_are_located_as_they_were_recorded(trained: tuple[Path, Path])
     (run,) = fold(*facts_of(out))
     rows = recorded_rows(output)[:300]
     spans = locate_sequences(run.plan, [int(row["sequence"]) for row in rows])  # type: ignore[call-overload]
-    assert spans == [Span(r["source"], r["shard"], r["start"], r["num_tokens"]) for r in rows]  # type: ignore[arg-type]
+    assert spans == [ShardSpan(r["source"], r["shard"], r["start"], r["num_tokens"]) for r in rows]  # type: ignore[arg-type]
 
 
 def test_the_facts_file_tells_the_same_as_the_store(trained: tuple[Path, Path]) -> None:
@@ -245,7 +245,7 @@ def dead_at_step_37_then(
     return out, orders
 
 
-def fed_in(order: Order, steps: range, span: Span) -> set[tuple[int, int]]:
+def fed_in(order: Order, steps: range, span: ShardSpan) -> set[tuple[int, int]]:
     """(step, row) of the sequences that read any of `span`, by where each lies."""
     numbers = np.arange(steps.start * 8, steps.stop * 8)
     places = order.locate(numbers)
@@ -412,7 +412,7 @@ def test_two_outputs_each_get_their_own_facts_with_their_prefix(tmp_path: Path) 
     for out, prefix in zip(outs, ("x/", "y/"), strict=True):
         (run,) = fold(*facts_of(out))
         assert run.prefixes == (prefix,)
-        told = {(e.step, e.row) for e in exposures(run, Span("web", 0, 100, 500), find_readings)}
+        told = {(e.step, e.row) for e in exposures(run, ShardSpan("web", 0, 100, 500), find_readings)}
         held = [row for row in fed if row["source"] == f"{prefix}web"]
         assert told == {
             (r["step"], r["row"]) for r in held if r["start"] < 600 and r["start"] + r["num_tokens"] > 100
@@ -499,7 +499,7 @@ def test_rows_of_an_attempt_are_told_by_its_own_prefix(tmp_path: Path) -> None:
         (e.step, e.row)
         for source, shards in SHARDS.items()
         for shard, tokens in enumerate(shards)
-        for e in exposures(run, Span(source, shard, 0, len(tokens)), find_readings)
+        for e in exposures(run, ShardSpan(source, shard, 0, len(tokens)), find_readings)
         if e.applied
     }
     assert told == fed and len(fed) == 80

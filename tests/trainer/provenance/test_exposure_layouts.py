@@ -10,7 +10,7 @@ import pytest
 
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from lineage.store.rows import RunRow, SegmentRow, Span
+from lineage.store.rows import RunRow, SegmentRow, ShardSpan
 from lineage.trace.exposure import exposures, fold
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
@@ -18,7 +18,7 @@ from trainer.provenance.exposure import find_readings
 
 SHARDS = {"web": [1700, 530], "books": [1111]}
 SPANS = [
-    Span(source, shard, start, 23)
+    ShardSpan(source, shard, start, 23)
     for source, lengths in SHARDS.items()
     for shard, length in enumerate(lengths)
     for start in range(0, length - 23, 61)

@@ -173,7 +173,7 @@ def test_an_error_of_a_commit_in_the_background_is_raised_at_the_next_checkpoint
         account.commit(10, ())
         account._worker.submit(int).result()  # its one thread has done what was asked of it before
         out.publish(CHECKSUMS_FILE, good)
-        with pytest.raises(KeyError, match="files"):
+        with pytest.raises(KeyError, match="format"):
             account.commit(20, ())
         account.commit(30, ())
     assert {row["last_step"] for row in read_table(out, "training_segments").to_pylist()} == {-1, 9, 29}

@@ -10,7 +10,7 @@ import pytest
 
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from lineage.store.rows import RunRow, SegmentRow, Span
+from lineage.store.rows import RunRow, SegmentRow, ShardSpan
 from lineage.trace.exposure import exposures, fold
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError
@@ -46,7 +46,7 @@ def test_a_run_that_was_killed_reads_each_shard_as_often_as_the_index_says(tmp_p
     segments = [SegmentRow(**row) for row in read_table(folder, "training_segments").to_pylist()]
     [training] = fold(runs, segments)
     for shard, length in enumerate(LENGTHS):
-        told = exposures(training, Span("web", shard, 0, length), find_readings, frozenset())
+        told = exposures(training, ShardSpan("web", shard, 0, length), find_readings, frozenset())
         applied = {(each.step, each.row) for each in told if each.applied}
         assert applied == {place for place, row in newest.items() if row["shard"] == shard}
 

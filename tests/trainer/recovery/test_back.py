@@ -9,7 +9,7 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.trace.exposure import exposures, fold
 from pipeline.cli.main import main
 from tests.support.outputs.synthetic import made_up_tokens, write_output
@@ -61,7 +61,7 @@ def test_what_a_superseded_attempt_wrote_late_of_a_step_that_the_run_has_passed_
 def applied_steps(run: Run) -> dict[tuple[int, int], bool]:
     facts = read_facts([str(run.output)])
     (training,) = fold(facts.runs, facts.segments)
-    found = exposures(training, Span("web", 0, 0, 1700), find_readings)
+    found = exposures(training, ShardSpan("web", 0, 0, 1700), find_readings)
     return {(exposure.attempt, exposure.step): exposure.applied for exposure in found}
 
 

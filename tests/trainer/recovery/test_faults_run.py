@@ -21,13 +21,13 @@ from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position, read_position
 from trainer.options import TrainRecipe
 from trainer.processes import watchdog
+from trainer.processes.result import TrainingResult
 from trainer.processes.runtime import Process
 from trainer.processes.watchdog import EXIT_HUNG, Watchdog
 from trainer.provenance.reached import read_facts
 from trainer.recorder.diagnosis.diagnose import diagnose as diagnose_run
 from trainer.run import steps
 from trainer.run.parts import LaunchContext
-from trainer.run.result import TrainingResult
 from trainer.run.train import train
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lineage.recipe import RecipeError, load_recipe
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.inspect.trace.tracing import training_account
 from tests.support.outputs.small_out.output import SmallOut
@@ -25,7 +25,7 @@ from tests.support.training.forgotten import (
 )
 from trainer.attempts import attempts
 from trainer.checkpoint.store import CheckpointError
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 from trainer.recovery.back import go_back_to
 from trainer.recovery.forget import Forgetting, forget
 from trainer.recovery.rollbacks import rollbacks
@@ -124,7 +124,7 @@ def test_two_purges_are_one_replay(trained: Trained) -> None:
     # By the call that the account names, with the recipe that the run recorded.
     place = Folder(str(trained.run.output)).at("attempts/00001.toml")
     assert exposure.replay_call == f"sluice train {place} --forget all"
-    asked = forget(load_recipe(place, TrainRecipe), ["all"], restart=False)
+    asked = forget(load_train_recipe(place), ["all"], restart=False)
     assert asked.purges == tuple(sorted((first, second)))
     assert "step-00000004" in asked.lines[1]
     assert trained.run.start().finished

@@ -16,7 +16,7 @@ import torch
 from lineage.storage.folder import Folder, StorageError
 from tests.support.training import watched_report
 from trainer.data.figures import ReadFigures, load_figures
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.optim.learning_rate import learning_rate
 from trainer.planning.gpus import GPUS, mfu, peak_of_device
 from trainer.processes.watchdog import RankProgress, diagnose

@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
 from tests.support.processes.forked import said
 from tests.support.training.training_runs import Run
-from trainer.model.sizes import model_config
+from trainer.model.config.sizes import model_config
 from trainer.planning.gpus import mfu
 from trainer.recipe_tables.parallelism import ExpertsTable, Float8Table
 from trainer.run.preflight import check_run

@@ -7,9 +7,9 @@ wherever that tells them apart from the key."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, NamedTuple
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
@@ -23,7 +23,41 @@ PROOF_VERSION: Final = 1
 _SIZE: Final = LEAF.itemsize
 
 
-def prove(output: Folder, kind: Kind, subjects: Sequence[str], step: int | None = None) -> dict[str, Any]:
+class LeafValues(NamedTuple):
+    """What a leaf says of its subject; no steps without readings."""
+
+    readings: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingProof:
+    """A proof: `leaf` is that of the subject, None where it is absent; `way` leads from it, or from its neighbours, to
+    the root."""
+
+    commitment: Commitment
+    kind: Kind
+    subject: str
+    leaf: LeafValues | None
+    way: Mapping[str, object]
+
+    def as_json(self) -> dict[str, object]:
+        """What the file of the proof holds."""
+        return {
+            "version": PROOF_VERSION,
+            "root": self.commitment.root,
+            "run": self.commitment.run,
+            "kind": self.kind,
+            "subject": self.subject,
+            "present": self.leaf is not None,
+            "commitment": asdict(self.commitment),
+            **({} if self.leaf is None else {"leaf": self.leaf._asdict()}),
+            **self.way,
+        }
+
+
+def prove(output: Folder, kind: Kind, subjects: Sequence[str], step: int | None = None) -> ReadingProof:
     """The proof for the first of `subjects` that the run read, or of the last one's absence: of the newest checkpoint,
     or that of `step` steps, which must be committed. RecipeError where it is not."""
     commitment = _committed(output, step)
@@ -33,24 +67,17 @@ def prove(output: Folder, kind: Kind, subjects: Sequence[str], step: int | None 
         at, is_there = leaves.place(key)
         if is_there:
             break
-    proof: dict[str, Any] = {
-        "version": PROOF_VERSION,
-        "root": commitment.root,
-        "run": commitment.run,
-        "kind": kind,
-        "subject": subject,
-        "present": is_there,
-        "commitment": asdict(commitment),
-    }
-    if not is_there:
-        return {**proof, "neighbours": [leaves.neighbour(index, key) for index in leaves.around(at)]}
-    parts, values = leaves.leaf(at)
-    return {**proof, "leaf": values, "salt": parts.salt.hex(), "index": at, "path": leaves.path(at)}
+    leaf: LeafValues | None = None
+    way: dict[str, object] = {"neighbours": [leaves.neighbour(index, key) for index in leaves.around(at)]}
+    if is_there:
+        parts, leaf = leaves.leaf(at)
+        way = {"salt": parts.salt.hex(), "index": at, "path": leaves.path(at)}
+    return ReadingProof(commitment=commitment, kind=kind, subject=subject, leaf=leaf, way=way)
 
 
-def proof_bytes(proof: dict[str, Any]) -> bytes:
+def proof_bytes(proof: ReadingProof) -> bytes:
     """The file of a proof, in the one form that a check takes."""
-    return canonical(proof) + b"\n"
+    return canonical(proof.as_json()) + b"\n"
 
 
 def _committed(output: Folder, step: int | None) -> Commitment:
@@ -59,7 +86,7 @@ def _committed(output: Folder, step: int | None) -> Commitment:
     names = (
         [found[-1].name]
         if found and step is None
-        else [name for name in _published(output) if _is_of(name, step)]
+        else [name for name in output.folder(FOLDER).folders() if name.startswith(f"step-{step:08d}.")]
     )
     commitments = [each for name in names if (each := read_commitment(output, name)) is not None]
     if not commitments:
@@ -68,14 +95,6 @@ def _committed(output: Folder, step: int | None) -> Commitment:
             f"{output.url} has no commitment of {which}: sluice commit {shlex.quote(output.url)} makes one"
         )
     return commitments[-1]
-
-
-def _published(output: Folder) -> list[str]:
-    return output.folder(FOLDER).folders()
-
-
-def _is_of(name: str, step: int | None) -> bool:
-    return name.startswith(f"step-{step:08d}.")
 
 
 class PublishedLeaves:
@@ -102,14 +121,13 @@ class PublishedLeaves:
         """The leaves between which a key at `at` would lie."""
         return [index for index in (at - 1, at) if 0 <= index < self._num]
 
-    def leaf(self, index: int) -> tuple[LeafParts, dict[str, int]]:
+    def leaf(self, index: int) -> tuple[LeafParts, LeafValues]:
         """A leaf's parts and its values."""
         row = self._rows(index, 1)
-        values = [int.from_bytes(row[at : at + 8], "little") for at in range(32, _SIZE, 8)]
-        names = ("readings", "first_step", "last_step")
-        return leaf_parts(row, self._secret, self._bits), dict(zip(names, values, strict=True))
+        values = (int.from_bytes(row[at : at + 8], "little") for at in range(32, _SIZE, 8))
+        return leaf_parts(row, self._secret, self._bits), LeafValues(*values)
 
-    def neighbour(self, index: int, key: bytes) -> dict[str, Any]:
+    def neighbour(self, index: int, key: bytes) -> dict[str, object]:
         """A leaf beside `key`, with no more of it than tells them apart."""
         parts, _ = self.leaf(index)
         is_told_apart = parts.head != int.from_bytes(key[:8], "big") >> (64 - self._bits)

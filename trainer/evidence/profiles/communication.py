@@ -102,7 +102,10 @@ def with_launches(
     open_launches = list(launches)
     found = []
     for work, end in sorted(zip(sent, ends, strict=True), key=lambda pair: pair[0].start):
-        does, numel = collective_name(work.name), _numel(work.arguments)
+        does, numel = (
+            collective_name(work.name),
+            sum(shape.numel for shape in tensors_of(work.arguments) if shape is not None),
+        )
         name, fallback = does, None
         for place, launch in enumerate(open_launches):
             if launch.start > work.start:
@@ -111,7 +114,7 @@ def with_launches(
             if _GLOO_DOES.get(asked, asked) != does:
                 continue
             fallback = place if fallback is None else fallback
-            if numel in _numels(launch.arguments):
+            if numel in {shape.numel for shape in tensors_of(launch.arguments) if shape is not None}:
                 fallback = place
                 break
         if fallback is not None:
@@ -119,14 +122,6 @@ def with_launches(
         num_bytes = sent_bytes(name, _given_bytes(work.arguments), size) if size else None
         found.append(Message(name, work.start, end, "", members, num_bytes))
     return found
-
-
-def _numel(arguments: Mapping[str, Any]) -> int:
-    return sum(shape.numel for shape in tensors_of(dict(arguments)) if shape is not None)
-
-
-def _numels(arguments: Mapping[str, Any]) -> set[int]:
-    return {shape.numel for shape in tensors_of(dict(arguments)) if shape is not None}
 
 
 def _given_bytes(arguments: Mapping[str, Any]) -> float:

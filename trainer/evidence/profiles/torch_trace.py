@@ -6,7 +6,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from trainer.evidence.profiles.communication import Launch, launches_of, message_of, with_launches
 from trainer.evidence.profiles.intervals import union
@@ -32,13 +32,26 @@ _COMPILED: Final = "## Call CompiledFxGraph"
 """Its kernels on a CPU are no operators: what this annotation spends outside of other operators is theirs."""
 
 
+class _TraceEvent(TypedDict, total=False):
+    """An event of a Chrome trace: `ph` is its kind, `ts` and `dur` are microseconds."""
+
+    ph: str
+    ts: float
+    dur: float
+    name: str
+    cat: str
+    pid: object
+    tid: object
+    args: dict[str, object] | None
+
+
 class _Event(NamedTuple):
     start: int
     end: int
     name: str
     kind: str
     thread: str
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
 
 
 def read_torch_trace(data: bytes, rank: int) -> RankTrace:
@@ -77,14 +90,14 @@ def read_torch_trace(data: bytes, rank: int) -> RankTrace:
     )
 
 
-def _steps(own: dict[str, Any]) -> tuple[int | None, int | None]:
+def _steps(own: dict[str, object]) -> tuple[int | None, int | None]:
     first, last = own.get("first_step"), own.get("last_step")
     if isinstance(first, int) and isinstance(last, int):
         return first, last - first + 1
     return None, None
 
 
-def _events(rows: Iterable[dict[str, Any]]) -> Iterator[_Event]:
+def _events(rows: Iterable[_TraceEvent]) -> Iterator[_Event]:
     """Complete events, from microseconds to nanoseconds."""
     for row in rows:
         if row.get("ph") == "X":
@@ -226,7 +239,7 @@ def _own_times(events: Sequence[_Event]) -> Iterator[tuple[_Event, list[tuple[in
             now = max(now, stack.pop()[0])
         spend(event.start)
         now = max(now, event.start)
-        if _is_outside(event):
+        if event.name.startswith((*_OUTSIDE, "gloo:")):
             owner: int | None = None
         elif _computes(event):
             owner = place
@@ -239,10 +252,6 @@ def _own_times(events: Sequence[_Event]) -> Iterator[tuple[_Event, list[tuple[in
         now = max(now, stack.pop()[0])
     for place, own in pieces.items():
         yield order[place], own
-
-
-def _is_outside(event: _Event) -> bool:
-    return event.name.startswith((*_OUTSIDE, "gloo:"))
 
 
 def _computes(event: _Event) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 ITEM_SIZES: Final = {
@@ -76,13 +76,13 @@ class OperatorCost(NamedTuple):
 UNKNOWN: Final = OperatorCost(None, None, "")
 
 
-def tensors_of(arguments: dict[str, Any]) -> list[Shape | None]:
+def tensors_of(arguments: Mapping[str, object]) -> list[Shape | None]:
     """The arguments of an operator that are tensors, in their places; those of a list one after the other, None
     for what is no tensor. `arguments`: "args" of an event."""
     found: list[Shape | None] = []
-    dims = arguments.get("Input Dims") or []
-    strides = arguments.get("Input Strides") or [[]] * len(dims)
-    kinds = arguments.get("Input type") or arguments.get("Input Type") or []
+    dims = _list(arguments, "Input Dims")
+    strides = _list(arguments, "Input Strides") or [[]] * len(dims)
+    kinds = _list(arguments, "Input type") or _list(arguments, "Input Type")
     for sides, kind, steps in zip(dims, kinds, strides, strict=False):
         if kind == "TensorList":
             found += [Shape(tuple(one), "") for one in sides if isinstance(one, list)]
@@ -93,7 +93,12 @@ def tensors_of(arguments: dict[str, Any]) -> list[Shape | None]:
     return found
 
 
-def cost_of(operator: str, arguments: dict[str, Any]) -> OperatorCost:
+def _list(arguments: Mapping[str, object], name: str) -> list[Any]:
+    found = arguments.get(name)
+    return found if isinstance(found, list) else []
+
+
+def cost_of(operator: str, arguments: Mapping[str, object]) -> OperatorCost:
     """What the operator costs at least. Products have 2·m·n·k operations, attention two of them over all
     positions (as the peak of a kernel without a mask has it: a causal kernel may show up to twice its share)
     and backward five; other operators read each argument once, and those in place write the first one."""

@@ -53,9 +53,6 @@ LLAMA_3: Final = (
     Cause(name="processor", count=2, needs_repair=True, in_place=True),
     Cause(name="host memory", count=2, needs_repair=True, in_place=True),
 )
-LLAMA_3_SECONDS: Final = 54 * 86_400.0
-LLAMA_3_INTERRUPTIONS: Final = 466
-"""With the 47 that were planned (the same section)."""
 _ROUNDING: Final = 1e-9
 _MOST_EXPONENT: Final = 100.0
 
@@ -111,15 +108,10 @@ def _renewal(mtbf: float, interval: float, stall: float, restart: float) -> floa
     return interval / mtbf * tries
 
 
-def waiting_share(spares: int, busy: float) -> float:
-    """The share of time that a job waits for a repaired node: Erlang's loss formula with spares + 1 places
-    and `busy` nodes in repair on average, were there always a spare (Erlang 1917; a birth and death process
-    that makes no failures while the job waits)."""
-    return next(itertools.islice(_waiting_shares(busy), spares, None))
-
-
-def _waiting_shares(busy: float) -> Iterator[float]:
-    """`waiting_share` with no spare, with one, with two, and so on: each follows from the one before."""
+def waiting_shares(busy: float) -> Iterator[float]:
+    """The share of time that a job waits for a repaired node, with no spare, with one, with two, and so on: Erlang's
+    loss formula with spares + 1 places and `busy` nodes in repair on average, were there always a spare (Erlang
+    1917; a birth and death process that makes no failures while the job waits). Each follows from the one before."""
     blocked = 1.0
     for place in itertools.count(1):
         blocked = busy * blocked / (place + busy * blocked)
@@ -248,7 +240,7 @@ def best_spares(case: Reliability, num_nodes: int) -> int:
     most = math.ceil(busy + 8 * math.sqrt(busy) + 8)
     prices = (
         (num_nodes + spares) / (1 - waiting)
-        for spares, waiting in zip(range(most + 1), _waiting_shares(busy), strict=False)
+        for spares, waiting in zip(range(most + 1), waiting_shares(busy), strict=False)
     )
     return min(enumerate(prices), key=operator.itemgetter(1))[0]
 

@@ -12,7 +12,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import UnknownError
 from trainer.evidence.commitment.keys import KINDS, Kind, domain_subject, text_subjects, url_subject
-from trainer.evidence.commitment.prove import proof_bytes, prove
+from trainer.evidence.commitment.prove import LeafValues, proof_bytes, prove
 
 _TEXT: Final = re.compile("[0-9a-f]{32}")
 
@@ -72,17 +72,16 @@ def make_proof(run: TrainingRun, kind: Kind, subjects: Sequence[str]) -> ShownPr
     """The proof for the first of the subjects that the run's newest checkpoint has read, or of the last one's absence.
     RecipeError where that checkpoint is not committed."""
     proof = prove(Folder(run.output), kind, subjects)
-    leaf = proof.get("leaf", {"readings": 0, "first_step": None, "last_step": None})
     return ShownProof(
         run=run.run,
         kind=kind,
-        subject=proof["subject"],
-        checkpoint=proof["commitment"]["checkpoint"],
-        root=proof["root"],
-        present=proof["present"],
-        has_init=proof["commitment"]["init_from"] is not None,
+        subject=proof.subject,
+        checkpoint=proof.commitment.checkpoint,
+        root=proof.commitment.root,
+        present=proof.leaf is not None,
+        has_init=proof.commitment.init_from is not None,
         data=proof_bytes(proof),
-        **leaf,
+        **(proof.leaf or LeafValues())._asdict(),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.recipe import as_plain, load_recipe
+from lineage.recipe import as_plain
 from pipeline.cli.main import main
 from pipeline.recipe.load import load
 from pipeline.recipe_help.check import kind_of
@@ -19,7 +19,7 @@ from pipeline.recipe_help.new import new_recipe
 from stages.quality.options import limits
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 
 
 def written(folder: Path, kind: str, text: str | None = None) -> Path:
@@ -42,7 +42,7 @@ def test_a_new_recipe_has_nothing_wrong_and_all_its_defaults_are_true(
         assert differences(load(path), load(again)) == []
         assert limits(load(again).quality) == limits(load(path).quality)
     else:
-        assert as_plain(load_recipe(again, TrainRecipe)) == as_plain(load_recipe(path, TrainRecipe))
+        assert as_plain(load_train_recipe(again)) == as_plain(load_train_recipe(path))
 
 
 def test_texts_become_shards_and_a_training_in_three_calls(
@@ -178,7 +178,7 @@ def test_a_table_more_is_no_other_order_of_the_rest(tmp_path: Path) -> None:
 def test_lists_of_tables_without_names_are_shown_whole_where_their_order_differs(tmp_path: Path) -> None:
     sides = ['[{out="a"},{out="b"}]', '[{out="b"},{out="a"}]']
     texts = [new_recipe("train", [f"train.data={data}"]) for data in sides]
-    a, b = (load_recipe(written(tmp_path, f"t{n}", text), TrainRecipe) for n, text in enumerate(texts))
+    a, b = (load_train_recipe(written(tmp_path, f"t{n}", text)) for n, text in enumerate(texts))
     assert [found.key for found in differences(a, b)] == ["train.data"]
 
 
@@ -213,7 +213,7 @@ def test_a_recipe_is_written_with_a_table_of_a_chosen_name_and_a_list_of_tables(
     assert load(data).ray.stages["read"].cpus == 2
     outputs = 'train.data=[{out="a"},{out="b",prefix="c"}]'
     assert main(["recipe", "new", "train", "--set", outputs, "--to", str(train)]) == 0
-    assert [(table.out, table.prefix) for table in load_recipe(train, TrainRecipe).train.outs] == [
+    assert [(table.out, table.prefix) for table in load_train_recipe(train).train.outs] == [
         ("a", ""),
         ("b", "c"),
     ]

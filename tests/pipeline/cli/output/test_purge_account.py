@@ -16,7 +16,7 @@ import sluice
 from lineage.exports.records import FINISHED, record_export
 from lineage.index.output_index import TokenizerIdentity, read_index
 from lineage.purge.plan import PurgeMatch, plan_purge
-from lineage.recipe import as_toml, load_recipe, parse_table
+from lineage.recipe import as_toml, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.rows import ExportRow
 from pipeline.cli.main import main
@@ -29,8 +29,8 @@ from tests.support.outputs.small_out import hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from trainer.attempts import Attempt, begin
 from trainer.huggingface.model_card import ModelCard, publish_card
-from trainer.model.description import ModelConfig
-from trainer.options import TrainRecipe
+from trainer.model.config.description import ModelConfig
+from trainer.options import TrainRecipe, load_train_recipe
 from trainer.recovery.rollbacks import Rollback, record_rollback
 
 
@@ -234,7 +234,7 @@ def test_the_price_names_the_recipe_that_the_run_recorded_or_why_there_is_none(
     toml = as_toml(parse_table(TrainRecipe, recipe))
     output.publish(place, toml.encode())
     assert told() == f"'{output.at(place)}' --forget all --restart"
-    assert load_recipe(output.at(place), TrainRecipe).train.output == output.url
+    assert load_train_recipe(output.at(place)).train.output == output.url
     output.publish(place, b"[")
     assert told().startswith("RECIPE --forget all --restart (the run's recipe cannot be read: ")
 

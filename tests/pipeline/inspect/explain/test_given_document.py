@@ -113,7 +113,7 @@ NO_PAGES: dict[str, tuple[bytes, str]] = {
     "rows.parquet": (b"PAR1....PAR1", "with --row N"),
     "a.warc": (b"WARC/1.0\r\nWARC-Type: response\r\n\r\n" + PAGE, "--warc FILE --offset N"),
     "a.html.gz": (gzip.compress(PAGE), "it is compressed"),
-    "a.pdf": (b"%PDF-1.7 <p>\n", "it is a PDF document"),
+    "a.html": (b"%PDF-1.7 <p>\n", "it is a PDF document"),
     "a.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "bytes that no text has"),
     "note": (b"Is 3 < 4? A plain text.\n", "--text FILE"),
 }

@@ -21,7 +21,7 @@ from lineage.pages import normalise_url
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from lineage.store.rows import Span
+from lineage.store.rows import ShardSpan
 from lineage.trace.exposure import Exposure, exposures, fold
 from pipeline.cli.main import main
 from tests.support.checkout import ROOT
@@ -73,7 +73,7 @@ def traced(trained: Trained) -> dict[tuple[Kind, str], Values]:
     for row in read_table(trained.out, "documents").to_pylist():
         if row["shard"] is None:
             continue
-        span = Span(row["source"], row["shard"], row["start"], row["num_tokens"])
+        span = ShardSpan(row["source"], row["shard"], row["start"], row["num_tokens"])
         all_of_it = exposures(run, span, find_readings, erased.get(row["doc_id"], frozenset()))
         applied = [exposure for exposure in all_of_it if exposure.applied]
         names: list[tuple[Kind, str | None]] = [
@@ -96,8 +96,8 @@ def proved(output: Folder, root: str, kind: Kind, subject: str) -> Values | None
     data = proof_bytes(proof)
     assert len(data) <= 10_000
     sentence = verify(root, data)
-    assert sentence.startswith("present" if proof["present"] else "absent") and repr(subject) in sentence
-    return Values(**proof["leaf"]) if proof["present"] else None
+    assert sentence.startswith("present" if proof.leaf else "absent") and repr(subject) in sentence
+    return proof.leaf and Values(*proof.leaf)
 
 
 def test_proofs_say_what_tracing_each_document_adds_up_to(world: World) -> None:
@@ -156,17 +156,25 @@ def test_what_the_dead_attempt_of_a_run_read_is_not_committed_to(small: SmallOut
         assert proved(Folder(str(trained.run.output)), commitment.root, kind, subject) == values
 
 
+def row_of(output: Folder, kind: Kind, subject: str) -> dict[str, Any]:
+    return prove(output, kind, [subject]).as_json()
+
+
+def file_of(row: dict[str, Any]) -> bytes:
+    return canonical(row) + b"\n"
+
+
 def forged(world: World, other: Folder) -> Iterator[tuple[str, bytes]]:
     """300 forgeries of true proofs, with what was done."""
     chance = random.Random(7)
     output, names = world.output, sorted(traced(world.trained))
-    present = [prove(output, kind, [subject]) for kind, subject in names[:12]]
+    present = [row_of(output, kind, subject) for kind, subject in names[:12]]
     # Keys depend on the run's folder. Beside the first or the last leaf there is one neighbour: a proof without the
     # other, or in the other order, would be the true one.
-    proofs = (prove(output, "url", [f"https://absent.example/{number}"]) for number in range(100))
+    proofs = (row_of(output, "url", f"https://absent.example/{number}") for number in range(100))
     absent = [proof for proof in proofs if len(proof["neighbours"]) == 2][:12]
     for number in range(160):
-        data = bytearray(proof_bytes(chance.choice(present + absent)))
+        data = bytearray(file_of(chance.choice(present + absent)))
         place = chance.randrange(len(data))
         data[place] ^= 1 << chance.randrange(8)
         yield f"bit of byte {place} ({number})", bytes(data)
@@ -186,7 +194,7 @@ def forged(world: World, other: Folder) -> Iterator[tuple[str, bytes]]:
         elif way == 5:
             there["path"].append("0" * 64)
         elif way == 6:
-            there = prove(other, there["kind"], [there["subject"]])
+            there = row_of(other, there["kind"], there["subject"])
         elif way == 7:
             there["root"] = there["commitment"]["tree"]
         elif way == 8:
@@ -202,7 +210,7 @@ def forged(world: World, other: Folder) -> Iterator[tuple[str, bytes]]:
             there = {**away, "neighbours": neighbours * (1 + (neighbours == away["neighbours"]))}
         else:
             there["commitment"]["run"] = there["run"] = "another"
-        yield f"way {way} ({number})", proof_bytes(there)
+        yield f"way {way} ({number})", file_of(there)
 
 
 def test_300_forgeries_are_all_refused(world: World, small: SmallOut, tmp_path: Path) -> None:
@@ -221,7 +229,7 @@ def test_300_forgeries_are_all_refused(world: World, small: SmallOut, tmp_path: 
 def test_who_knows_all_leaves_cannot_deny_one(world: World) -> None:
     leaves = PublishedLeaves(world.output, world.commitment, read_secret(world.output))
     for kind, subject in traced(world.trained):
-        proof = prove(world.output, kind, [subject])
+        proof = row_of(world.output, kind, subject)
         at, num = proof["index"], world.commitment.num_leaves
         key = key_of(bytes.fromhex(world.commitment.key), kind, subject)
         own = {
@@ -236,13 +244,13 @@ def test_who_knows_all_leaves_cannot_deny_one(world: World) -> None:
                 neighbours = [each if index == at else beside.get(index) for index in chosen]
                 denial = {**proof, "present": False, "neighbours": [n for n in neighbours if n is not None]}
                 with pytest.raises(RefusedError):
-                    verify(world.commitment.root, proof_bytes(denial))
+                    verify(world.commitment.root, file_of(denial))
 
 
 def test_a_proof_of_absence_shows_no_key_that_the_head_tells_apart(world: World) -> None:
     shown = 0
     for number in range(200):
-        for neighbour in prove(world.output, "url", [f"https://absent.example/{number}"])["neighbours"]:
+        for neighbour in row_of(world.output, "url", f"https://absent.example/{number}")["neighbours"]:
             assert neighbour["head"] < 1 << world.commitment.head_bits
             shown += neighbour["key"] is not None
     assert 0 < shown < 200
@@ -314,12 +322,12 @@ def test_what_is_no_registered_domain_is_refused(name: str) -> None:
 
 
 def test_a_proof_is_in_one_form_alone(world: World) -> None:
-    proof = prove(world.output, "url", ["https://absent.example/"])
-    verify(world.commitment.root, proof_bytes(proof))
+    proof = row_of(world.output, "url", "https://absent.example/")
+    verify(world.commitment.root, file_of(proof))
     for data in (
         json.dumps(proof).encode(),
         canonical(proof),
-        proof_bytes(proof) + b"\n",
+        file_of(proof) + b"\n",
         b"{}",
         b"[]",
         b"\xff",

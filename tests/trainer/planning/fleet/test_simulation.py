@@ -7,10 +7,10 @@ import json
 import pytest
 
 from lineage.index.blocks import BLOCK_BYTES
-from lineage.recipe import RecipeError, load_recipe
+from lineage.recipe import RecipeError
 from pipeline.cli.main import main
 from tests.support.checkout import ROOT
-from trainer.options import TrainRecipe
+from trainer.options import load_train_recipe
 from trainer.planning.fleet.simulation import FleetSimulation, simulate_fleet
 from trainer.planning.fleet.storage import TIERS, demand, seconds_of_names, share_of_opens
 
@@ -24,7 +24,7 @@ def simulated(ranks: int, *changes: str) -> FleetSimulation:
         "train.parallel.dp_replicate=1",
         f"train.global_batch={max(ranks, 512)}",
     ]
-    return simulate_fleet(load_recipe(RECIPE, TrainRecipe, [*layout, *changes]))
+    return simulate_fleet(load_train_recipe(RECIPE, [*layout, *changes]))
 
 
 def test_more_ranks_fail_more_often_and_need_more_spares() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from lineage.recipe import RecipeError
 from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model
-from trainer.model.description import LinearScaling, Llama3Scaling, ModelConfig, Rotary, YarnScaling
-from trainer.model.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
-from trainer.model.family_table import FAMILIES as FAMILY_TABLE
+from trainer.model.config.description import LinearScaling, Llama3Scaling, ModelConfig, Rotary, YarnScaling
+from trainer.model.config.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
+from trainer.model.config.family_table import FAMILIES as FAMILY_TABLE
 
 SHAPE = {
     "hidden_size": 64,

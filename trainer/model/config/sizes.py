@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError
 from lineage.shipped import shipped_folder
-from trainer.model.description import ModelConfig
-from trainer.model.families import TRAINED_KINDS, from_hugging_face
+from trainer.model.config.description import ModelConfig
+from trainer.model.config.families import TRAINED_KINDS, from_hugging_face
 
 VOCAB_MULTIPLE: Final = 128
 """A vocabulary taken from the data is rounded up to this, so that it splits evenly over tensor parallel ranks."""

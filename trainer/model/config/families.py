@@ -1,4 +1,4 @@
-"""What a config.json says, read into a description and written back, as `trainer.model.family_table` has it. No torch
+"""What a config.json says, read into a description and written back, as `family_table` beside it has it. No torch
 here."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from lineage.recipe import RecipeError, errors_about
-from trainer.model.description import (
+from trainer.model.config.description import (
     Experts,
     Gate,
     LatentAttention,
@@ -20,7 +20,7 @@ from trainer.model.description import (
     RouterConfig,
     YarnScaling,
 )
-from trainer.model.family_table import FAMILIES, HARMLESS, KEYS, NUMBER, SIZE, TRUTH, Family
+from trainer.model.config.family_table import FAMILIES, HARMLESS, KEYS, NUMBER, SIZE, TRUTH, Family
 
 _T = TypeVar("_T")
 
@@ -86,8 +86,8 @@ def _read(raw: Mapping[str, Any], family: Family, *, reads_weights: bool) -> Mod
 
 def _build(kind: Any, values: Mapping[str, Any]) -> Any:
     """A description from its fields by their paths."""
-    direct: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {}
+    direct: dict[str, object] = {}
+    inner: dict[str, dict[str, object]] = {}
     for path, value in values.items():
         name, _, rest = path.partition(".")
         (inner.setdefault(name, {}) if rest else direct)[rest or name] = value
@@ -242,11 +242,11 @@ def _rule(
     return Rotary(theta=theta, scaling=scaling(**found) if scaling else None, interleaved=interleaved)
 
 
-def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtype: str) -> dict[str, Any]:
+def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtype: str) -> dict[str, object]:
     """`config` as the config.json that transformers, vLLM and others read. RecipeError where it is no model of
     its family."""
     family, layers = FAMILIES[config.family], range(config.num_layers)
-    described: dict[str, Any] = {
+    described: dict[str, object] = {
         "architectures": [family.architecture],
         "model_type": config.family,
         "hidden_act": "silu",
@@ -281,13 +281,13 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
     return described
 
 
-def _rope_keys(config: ModelConfig, family: Family) -> dict[str, Any]:
+def _rope_keys(config: ModelConfig, family: Family) -> dict[str, object]:
     """Both spellings of the rotary rules."""
     every = ((config.window_of(layer), config.rotary_of(layer)) for layer in range(config.num_layers))
     rules = {window is not None: rule for window, rule in every if rule is not None}
     full = rules.get(False) or rules.get(True) or Rotary(theta=family.defaults["rope_theta"])
     scaling = {name: value for name, value in _rope_table(full).items() if name != "rope_theta"}
-    keys: dict[str, Any] = {"rope_theta": full.theta, "rope_scaling": scaling if full.scaling else None}
+    keys: dict[str, object] = {"rope_theta": full.theta, "rope_scaling": scaling if full.scaling else None}
     if family.local_theta is None:
         return {**keys, "rope_parameters": _rope_table(full)}
     if "rope_local_base_freq" in family.defaults and True in rules:
@@ -296,7 +296,7 @@ def _rope_keys(config: ModelConfig, family: Family) -> dict[str, Any]:
     return {**keys, "rope_parameters": {names[sliding]: _rope_table(rule) for sliding, rule in rules.items()}}
 
 
-def _rope_table(rule: Rotary) -> dict[str, Any]:
+def _rope_table(rule: Rotary) -> dict[str, object]:
     kind = next((name for name, one in _SCALINGS.items() if one is type(rule.scaling)), "default")
     fields = dataclasses.asdict(rule.scaling) if rule.scaling else {}
     given = {name: value for name, value in fields.items() if value is not None}
