@@ -24,7 +24,7 @@ from lineage.ids import add_digests
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
 from pipeline.dedup import graph, near, verdicts
-from pipeline.dedup.exchange import Engine, InProcess
+from pipeline.dedup.exchange import Engine, InProcess, Rows
 from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_slices, unit_file
 from pipeline.dedup.partitions import PartitionPhases, PublishedPartitions, partition_name, write_partition
 from pipeline.dedup.rows import Context, FileSlice, PartitionResult
@@ -226,7 +226,7 @@ class _Flow:
         self,
         name: str,
         tasks: Iterable[Any],
-        read: Callable[[Context, Any], pa.Table],
+        read: Callable[[Context, Any], Rows],
         reduce: Callable[[int, pa.Table], PartitionResult],
         num_partitions: int | None = None,
     ) -> PublishedPartitions:

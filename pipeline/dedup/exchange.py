@@ -24,6 +24,9 @@ from pipeline.results.dedup_result import DedupCounts
 PARTITION: Final = "partition"
 """The column of int64 partition numbers that the rows of an exchange carry."""
 
+Rows = pa.Table | Iterator[pa.Table]
+"""Rows as a table, or as tables one after another."""
+
 _ROWS: Final = "rows"
 _REDUCED: Final = "reduced"
 
@@ -46,7 +49,7 @@ class Exchange:
     name: str
     folder: Folder
     tasks: Sequence[Any]
-    read: Callable[[Any], pa.Table]
+    read: Callable[[Any], Rows]
     reduce: Callable[[int, pa.Table], DedupCounts]
     num_partitions: int
 
@@ -76,9 +79,14 @@ class InProcess:
 
 
 # The shuffle splits rows by ranges of a sort key; here the rows carry the number of their partition.
-def split(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """`table` cut by its PARTITION column: (number, its rows without that column), in order of number. A large table is
-    cut some rows at a time, and a number then comes several times: cutting copies rows."""
+def split(given: Rows) -> Iterator[tuple[int, pa.Table]]:
+    """Rows cut by their PARTITION column: (number, its rows without that column), in order of number for each table. A
+    large table is cut some rows at a time, and a number then comes several times: cutting copies rows."""
+    for table in (given,) if isinstance(given, pa.Table) else given:
+        yield from _split_in_pieces(table)
+
+
+def _split_in_pieces(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     num_pieces = 1 + table.nbytes // _SPLIT_BYTES
     num_rows = max(1, -(-table.num_rows // num_pieces))
     for first in range(0, table.num_rows, num_rows):
@@ -155,7 +163,7 @@ class RowsJob:
     """How rows are made and cut; `folder` is the exchange's."""
 
     folder: str
-    read: Callable[[Any], pa.Table]
+    read: Callable[[Any], Rows]
     num_partitions: int
 
 

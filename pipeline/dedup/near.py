@@ -239,24 +239,16 @@ class Compared(NamedTuple):
     is_values: bool
 
 
-def pair_rows(context: Context, file: Compared) -> pa.Table:
+def pair_rows(context: Context, file: Compared) -> Iterator[pa.Table]:
     """Pairs, and values as rows with b = -1, by the partition where they meet."""
-    if file.is_values:
-        rows = context.read(file.name)
-        node = ints(rows, "node")
-        return pa.table(
-            {PARTITION: ints(rows, "meeting"), "a": node, "b": np.full(len(node), -1), "value": rows["value"]}
-        )
-    rows = context.read(file.name, ["a", "b"])
-    b = ints(rows, "b")
-    return pa.table(
-        {
-            PARTITION: context.partition_of(b),
-            "a": rows["a"],
-            "b": b,
-            "value": pa.nulls(len(b), pa.large_binary()),
-        }
-    )
+    for rows in context.tables(file.name):
+        if file.is_values:
+            b = np.full(len(rows), -1)
+            yield pa.table({PARTITION: rows["meeting"], "a": rows["node"], "b": b, "value": rows["value"]})
+        else:
+            b = ints(rows, "b")
+            value = pa.nulls(len(b), pa.large_binary())
+            yield pa.table({PARTITION: context.partition_of(b), "a": rows["a"], "b": b, "value": value})
 
 
 def estimated(context: Context, _: int, rows: pa.Table) -> PartitionResult:

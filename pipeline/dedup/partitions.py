@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
-from pipeline.dedup.exchange import Engine, Exchange
+from pipeline.dedup.exchange import Engine, Exchange, Rows
 from pipeline.dedup.rows import PartitionResult
 from pipeline.results.dedup_result import DedupCounts
 
@@ -48,7 +48,7 @@ class PartitionPhases:
         self,
         name: str,
         tasks: Iterable[Any],
-        read: Callable[[Any], pa.Table],
+        read: Callable[[Any], Rows],
         reduce: Callable[[int, pa.Table], PartitionResult],
         num_partitions: int,
     ) -> PublishedPartitions:
@@ -83,7 +83,7 @@ def partition_name(phase: str, number: int) -> str:
     return f"{phase}/{number:05d}.parquet"
 
 
-def write_partition(folder: Folder, name: str, rows: pa.Table | Iterator[pa.Table]) -> None:
+def write_partition(folder: Folder, name: str, rows: Rows) -> None:
     """Publish the rows of a partition, in row groups small enough that a unit finds its verdicts without reading those
     of its whole group."""
     tables = iter((rows,)) if isinstance(rows, pa.Table) else rows

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lineage.storage.folder import Folder
-from pipeline.dedup.exchange import PARTITION
+from pipeline.dedup.exchange import PARTITION, Rows
 from pipeline.dedup.inputs import ID, KeysFile, open_slice, ordinals, read_keys
 from pipeline.results.dedup_result import DedupCounts
-from pipeline.results.rows import read_rows
+from pipeline.results.rows import opened, read_rows
 from stages.dedup.bands import I64
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
@@ -24,7 +24,7 @@ class PartitionResult(NamedTuple):
     """What a partition came to: the rows to publish, as a table or as tables one after another, and what it
     counted."""
 
-    rows: pa.Table | Iterator[pa.Table]
+    rows: Rows
     counts: DedupCounts = DedupCounts()
 
 
@@ -55,6 +55,12 @@ class Context:
     def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Rows that a phase has published."""
         return read_rows(self.folder, name, columns)
+
+    def tables(self, name: str) -> Iterator[pa.Table]:
+        """The same, a row group at a time."""
+        with opened(self.folder, name) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group)
 
 
 class FileSlice(NamedTuple):
