@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pipeline.results.dedup_result import DedupCounts
 PARTITION: Final = "partition"
 """The column of int64 partition numbers that the rows of an exchange carry."""
 
-Rows = pa.Table | Iterator[pa.Table]
+Rows: TypeAlias = pa.Table | Iterator[pa.Table]
 """Rows as a table, or as tables one after another."""
 
 _ROWS: Final = "rows"
