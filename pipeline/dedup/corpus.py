@@ -40,7 +40,7 @@ _BYTES_PER_ROW: Final = 1_000
 _MEMORY_SHARE: Final = 0.25
 """Of a machine's memory that comparing in one process may take."""
 ROWS_PER_PARTITION: Final = 250_000
-FEW_ROWS_PER_PARTITION: Final = 1 << 15
+FEW_ROWS_PER_PARTITION: Final = 1 << 14
 """The same up to IN_PROCESS_ROWS documents. A partition holds the shingles of the texts that are compared in it, some 5
 kB for a web page, several times over, in the process that also writes the run's other files."""
 _MAX_PARTITIONS: Final = 8192
@@ -68,9 +68,13 @@ class DedupJob:
     @property
     def num_partitions(self) -> int:
         """In how many pieces the work is cut."""
+        return self.partitions_of(self.num_rows)
+
+    def partitions_of(self, num_rows: int) -> int:
+        """In how many pieces a phase over this many documents is cut, or one over as many ends of pairs."""
         few = self.num_rows <= self.in_process_rows
         rows = self.rows_per_partition or (FEW_ROWS_PER_PARTITION if few else ROWS_PER_PARTITION)
-        return min(_MAX_PARTITIONS, max(1, math.ceil(self.num_rows / rows)))
+        return min(_MAX_PARTITIONS, max(1, math.ceil(num_rows / rows)))
 
 
 def runs_in_one_process(job: DedupJob, num_nodes: int, memory: int) -> bool:
@@ -162,10 +166,17 @@ class _Flow:
         likely = self.phase(
             "estimated_pairs", _compared(found, signatures), near.pair_rows, self.bound(near.estimated)
         )
-        texts = self.phase(
-            "shingles", likely.names, near.endpoint_rows, self.bound(near.shingles_of), num_slices
+        # Dense near-duplicates have more pairs than documents, and a text is in each partition that compares it.
+        num_partitions = self.job.partitions_of(2 * likely.counts.compared_pairs)
+        by_pairs = dataclasses.replace(self.context, num_partitions=num_partitions)
+        rows_of_ends = functools.partial(near.endpoint_rows, by_pairs)
+        texts = self.phases.run(
+            "shingles", likely.names, rows_of_ends, self.bound(near.shingles_of), num_slices
         )
-        return self.phase("near", _compared(likely, texts), near.pair_rows, self.bound(near.verified))
+        rows_of_pairs = functools.partial(near.pair_rows, by_pairs)
+        return self.phases.run(
+            "near", _compared(likely, texts), rows_of_pairs, self.bound(near.verified), num_partitions
+        )
 
     def components(self, edges: PublishedPartitions) -> PublishedPartitions:
         """The component of every document that shares its URL, its text or a near edge with another."""

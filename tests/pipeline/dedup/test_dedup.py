@@ -547,7 +547,7 @@ def test_one_process_compares_what_it_holds_where_there_is_one_node(
 
 @pytest.mark.parametrize(
     ("num_rows", "num_partitions"),
-    [(0, 1), (1 << 15, 1), ((1 << 15) + 1, 2), (5_000_000, 153), (5_000_001, 21), (10**12, 8192)],
+    [(0, 1), (1 << 14, 1), ((1 << 14) + 1, 2), (5_000_000, 306), (5_000_001, 21), (10**12, 8192)],
 )
 def test_what_one_process_may_compare_is_cut_more_finely(
     num_rows: int, num_partitions: int, tmp_path: Path
