@@ -18,9 +18,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import mmap
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import IO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +46,7 @@ PIECES: Final = 16
 """Ranges of `k` that a bucket is sorted in where one process writes all tables. Sorting holds its rows several times
 over, so that the memory of a run with fewer rows than one bucket would grow with them."""
 
+_COPIED_AT_ONCE: Final = 8 << 20
 _MAGIC: Final = b"PAR1"
 """What a Parquet file begins with; its first row group comes next, and each other right after the one
 before."""
@@ -157,29 +160,35 @@ def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFi
 
 
 def _publish_groups(out: Folder, name: str, prefix: str, groups: Iterable[pa.Table]) -> TableFile:
-    """The same for the row groups of a file, one after the other; equal rows give equal bytes."""
-    sink, num_rows, bounds = pa.BufferOutputStream(), 0, list[Bounds]()
-    with contextlib.ExitStack() as opened:
-        writer: pq.ParquetWriter | None = None
-        for rows in groups:
-            if writer is None:
-                writer = opened.enter_context(_writer(sink, rows.schema))
-            writer.write_table(rows, row_group_size=GROUP_ROWS)
-            bounds.append({column: _bounds(rows, column) for column in TABLES[name].pruned_by})
-            num_rows += rows.num_rows
-    data = sink.getvalue().to_pybytes()
-    path = f"{prefix}-{content_hash(data).hex()}.parquet"
-    folder = table_folder(out, name)
-    if name in WRITTEN_ONCE and num_rows > GROUP_ROWS:
-        folder.write(side_name(path), encode_sums(_sums(name, bounds, data)))
-    folder.write(path, data)
-    return TableFile(path=path, size=len(data), num_rows=num_rows, stats=_stats(name, num_rows, bounds))
+    """The same for the row groups of a file, one after the other; equal rows give equal bytes. The name is known at the
+    end only, so the bytes wait in a file of the local disk."""
+    num_rows, bounds = 0, list[Bounds]()
+    with tempfile.TemporaryFile(prefix="sluice-table-") as file:
+        with contextlib.ExitStack() as opened:
+            writer: pq.ParquetWriter | None = None
+            for rows in groups:
+                if writer is None:
+                    writer = opened.enter_context(_writer(file, rows.schema))
+                writer.write_table(rows, row_group_size=GROUP_ROWS)
+                bounds.append({column: _bounds(rows, column) for column in TABLES[name].pruned_by})
+                num_rows += rows.num_rows
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
+            path = f"{prefix}-{content_hash(data).hex()}.parquet"
+            folder = table_folder(out, name)
+            if name in WRITTEN_ONCE and num_rows > GROUP_ROWS:
+                folder.write(side_name(path), encode_sums(_sums(name, bounds, pq.read_metadata(file), data)))
+            with folder.writing(path) as published:
+                for start in range(0, len(data), _COPIED_AT_ONCE):
+                    published.write(bytes(data[start : start + _COPIED_AT_ONCE]))
+            size = len(data)
+    return TableFile(path=path, size=size, num_rows=num_rows, stats=_stats(name, num_rows, bounds))
 
 
-def _writer(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
+def _writer(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
     packed = {column: "DELTA_BINARY_PACKED" for column in ("k", "doc_k") if column in schema.names}
     return pq.ParquetWriter(
-        sink,
+        file,
         schema,
         compression="zstd",
         compression_level=3,
@@ -303,9 +312,8 @@ def _sorted(name: str, rows: pa.Table) -> pa.Table:
     return rows.cast(wide).take(order).combine_chunks()
 
 
-def _sums(name: str, bounds: Sequence[Bounds], data: bytes) -> Sums:
+def _sums(name: str, bounds: Sequence[Bounds], metadata: pq.FileMetaData, data: memoryview) -> Sums:
     """The side file of `data`, a file whose row groups have these bounds."""
-    metadata, view = pq.read_metadata(pa.BufferReader(data)), memoryview(data)
     groups, end = [], len(_MAGIC)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -318,7 +326,7 @@ def _sums(name: str, bounds: Sequence[Bounds], data: bytes) -> Sums:
                 f"column {column.path_in_schema} of {name} begins at {begins}, not at {start}"
             )
             ends.append(end)
-            digests.append(digest_of(view[start:end]))
+            digests.append(digest_of(data[start:end]))
         groups.append(
             CheckedRowGroup(bounds=bounds[number], start=first, ends=tuple(ends), digests=tuple(digests))
         )
@@ -326,7 +334,7 @@ def _sums(name: str, bounds: Sequence[Bounds], data: bytes) -> Sums:
         size=len(data),
         columns=tuple(metadata.schema.to_arrow_schema().names),
         groups=tuple(groups),
-        rest=digest_of(view[end:]),
+        rest=digest_of(data[end:]),
     )
 
 
