@@ -156,7 +156,9 @@ def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFi
     Of a table that a run writes, a file of several row groups gets a side file (see `checked`), before
     itself. A file of appended facts gets none, so that one whose commit never came leaves a file that its
     name accounts for."""
-    return _publish_groups(out, name, prefix, _in_groups((rows,), GROUP_ROWS))
+    # A fact may have no rows, and is a file all the same.
+    groups = _in_groups((rows,), GROUP_ROWS) if rows.num_rows else (rows,)
+    return _publish_groups(out, name, prefix, groups)
 
 
 def _publish_groups(out: Folder, name: str, prefix: str, groups: Iterable[pa.Table]) -> TableFile:

@@ -155,6 +155,14 @@ def test_the_width_of_offsets_in_memory_changes_no_byte(tmp_path: Path, name: st
     assert file == publish_rows(Folder(str(tmp_path)), name, "00000", narrow)
 
 
+@pytest.mark.parametrize("name", ["purges", "purged", "documents"])
+def test_no_rows_are_a_file_of_the_tables_columns(tmp_path: Path, name: str) -> None:
+    out = Folder(str(tmp_path))
+    file = publish_rows(out, name, "fact", SCHEMAS[name].empty_table())
+    assert (file.num_rows, pq.read_table(write.table_folder(out, name).at(file.path)).num_rows) == (0, 0)
+    assert write_bucket(out, name, 0, [SCHEMAS[name].empty_table()]) == []
+
+
 def column_of(field: pa.Field, rows: pa.Table) -> pa.ChunkedArray:
     """The column of made rows, or numbers where they have none: the columns of other tables."""
     made = rows[field.name]
