@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from lineage.storage.folder import Folder
+from lineage.storage.transient import TRANSIENT
 from trainer.attempts import failures
-from trainer.data.cache.fetch import TRANSIENT
 from trainer.telemetry.metrics_file import metrics_size, read_new_reports
 from trainer.telemetry.sinks import Terminal
 

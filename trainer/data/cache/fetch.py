@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-import aiohttp
 import fsspec.asyn
-from botocore.exceptions import BotoCoreError, ClientError
 
 from lineage.index.blocks import BLOCK_BYTES, TOKEN_BYTES, block_digest
 from lineage.storage.folder import Folder, StorageError, filesystem
+from lineage.storage.transient import TRANSIENT
 from trainer.data.blocks import DamagedBlockError, block_tokens, digest_of
 from trainer.data.corpus import ShardFile
 from trainer.data.figures import ReadFigures
@@ -22,8 +21,6 @@ ATTEMPTS: Final = 10
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0  # seconds; the ten attempts wait for about 20 together
 _READ_SECONDS: Final = 30.0  # for 8 MiB: slower than 280 kB/s is as good as hung
-TRANSIENT: Final = (OSError, aiohttp.ClientError, BotoCoreError, ClientError)
-"""What a store or the way to it may raise, and trying again may mend."""
 
 
 def fetch_block(
