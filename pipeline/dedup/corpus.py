@@ -169,14 +169,16 @@ class _Flow:
         # Dense near-duplicates have more pairs than documents, and a text is in each partition that compares it.
         num_partitions = self.job.partitions_of(2 * likely.counts.compared_pairs)
         by_pairs = dataclasses.replace(self.context, num_partitions=num_partitions)
-        rows_of_ends = functools.partial(near.endpoint_rows, by_pairs)
-        texts = self.phases.run(
-            "shingles", likely.names, rows_of_ends, self.bound(near.shingles_of), num_slices
+        texts = self.phase(
+            "shingles",
+            likely.names,
+            near.endpoint_rows,
+            self.bound(near.shingles_of),
+            num_slices,
+            context=by_pairs,
         )
-        rows_of_pairs = functools.partial(near.pair_rows, by_pairs)
-        return self.phases.run(
-            "near", _compared(likely, texts), rows_of_pairs, self.bound(near.verified), num_partitions
-        )
+        compared = _compared(likely, texts)
+        return self.phase("near", compared, near.pair_rows, self.bound(near.verified), context=by_pairs)
 
     def components(self, edges: PublishedPartitions) -> PublishedPartitions:
         """The component of every document that shares its URL, its text or a near edge with another."""
@@ -240,14 +242,13 @@ class _Flow:
         read: Callable[[Context, Any], Rows],
         reduce: Callable[[int, pa.Table], PartitionResult],
         num_partitions: int | None = None,
+        *,
+        context: Context | None = None,
     ) -> PublishedPartitions:
-        """`PartitionPhases.run` of a phase whose reader takes the context."""
+        """`PartitionPhases.run` of a phase whose reader takes the context, or another one."""
+        given = context or self.context
         return self.phases.run(
-            name,
-            tasks,
-            functools.partial(read, self.context),
-            reduce,
-            num_partitions or self.context.num_partitions,
+            name, tasks, functools.partial(read, given), reduce, num_partitions or given.num_partitions
         )
 
 

@@ -93,7 +93,7 @@ class _Book:
 
 
 def _chapters(package: ElementTree.Element, folder: str) -> list[str]:
-    """The members of the spine in reading order, each once, without navigation and what stands beside the text."""
+    """The chapters of the spine in reading order, each once, without navigation documents and non-linear items."""
     items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
     chapters: dict[str, None] = {}
     for reference in package.iterfind("{*}spine/{*}itemref"):

@@ -34,7 +34,7 @@ _END: Final = b"</page>"
 _DUMP_ENDS: Final = b"</mediawiki>"
 _IN_PAGE: Final = (_END, b"<title>", b"<text")
 _MAX_HEAD_BYTES: Final = 1 << 20
-"""Of what stands before the first page: the site's name and namespaces, some kilobytes."""
+"""Limit on the head of a dump, which ends at the first page. A head has the site's name and namespaces: kilobytes."""
 _MAX_TAGS: Final = 10_000
 """Of a page: one revision has forty. An element takes a hundred times as much memory as its tag."""
 _MAX_TITLE: Final = 255
@@ -178,7 +178,7 @@ class _Splitter:
             mark = _END if self._is_in_page else _BEGIN
             at = self._held.find(mark, self._looked_at)
             if at < 0:
-                # Any mark may begin at the end of what there is.
+                # The last bytes may be the beginning of a mark.
                 self._looked_at = max(len(self._held) - len(_DUMP_ENDS) + 1, 0)
                 if self._is_in_page and self.num_held > self._most:
                     self._num_dropped += self._looked_at

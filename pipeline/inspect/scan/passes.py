@@ -1,4 +1,4 @@
-"""The two passes of a scan over one piece: which of its documents hold any n-gram, and the evidence in them."""
+"""The two passes of a scan over one unit: which of its documents hold any n-gram, and the evidence in them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ScanJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ScanUnit:
     """What one task reads: a part of the clean texts, or, for n-grams of tokens, a shard; in the second pass
     only some of its documents, by their number in it. Of parsed texts (run.keep_text) those are read that no
     part has: `survivors` is the part of the same input file."""
@@ -53,8 +53,8 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _DocumentOfPiece:
-    """A document as a piece holds it; `tokens` where it came from a shard, without its end-of-text."""
+class _DocumentOfUnit:
+    """A document as a unit holds it; `tokens` where it came from a shard, without its end-of-text."""
 
     row: int
     doc_id: bytes
@@ -89,27 +89,27 @@ def common_mask(finder: Finder, job: ScanJob) -> npt.NDArray[np.bool_]:
     return ignore
 
 
-def _documents(job: ScanJob, piece: Piece) -> Iterator[_DocumentOfPiece]:
+def _documents(job: ScanJob, unit: ScanUnit) -> Iterator[_DocumentOfUnit]:
     """The documents asked for; purged ones are not there any more."""
-    wanted = None if piece.rows is None else frozenset(piece.rows)
-    if isinstance(piece.held, Shard):
-        return _of_shard(job, piece.held, wanted)
-    return _of_part(job, piece.held, piece.survivors, wanted)
+    wanted = None if unit.rows is None else frozenset(unit.rows)
+    if isinstance(unit.held, Shard):
+        return _of_shard(job, unit.held, wanted)
+    return _of_part(job, unit.held, unit.survivors, wanted)
 
 
 def _of_part(
     job: ScanJob, part: PartFile, survivors: PartFile | None, wanted: frozenset[int] | None
-) -> Iterator[_DocumentOfPiece]:
+) -> Iterator[_DocumentOfUnit]:
     out = Folder(job.out)
     elsewhere = set()
     if survivors is not None:
         elsewhere = set(read_rows(out, survivors.file, ["doc_id"], survivors.hash)["doc_id"].to_pylist())
     for row, doc_id, text in clean_texts(out, part):
         if (wanted is None or row in wanted) and doc_id not in elsewhere:
-            yield _DocumentOfPiece(row=row, doc_id=doc_id, text=text)
+            yield _DocumentOfUnit(row=row, doc_id=doc_id, text=text)
 
 
-def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_DocumentOfPiece]:
+def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_DocumentOfUnit]:
     """From the tokens themselves, so that what is found is what a training run would read."""
     folder, tokenizer = Folder(job.out), _tokenizer(job)
     placed = read_rows(folder, shard.index_file, ["doc_id", "start", "num_tokens"], shard.index_hash)
@@ -122,14 +122,14 @@ def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iter
             stream.seek(plain["start"] * 4)
             tokens = np.frombuffer(stream.read(plain["num_tokens"] * 4), "<u4")[:-1]
             if not len(tokens) or tokens[0] != tokenizer.eot_id:
-                yield _DocumentOfPiece(
+                yield _DocumentOfUnit(
                     row=row, doc_id=plain["doc_id"], text=tokenizer.decode(tokens), tokens=tokens
                 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PieceFound:
-    """What the first pass finds in a piece: how many documents it has, which of them hold any item, and in
+class ScanUnitResult:
+    """What the first pass finds in a unit: how many documents it has, which of them hold any item, and in
     how many of them each n-gram stands."""
 
     num_documents: int
@@ -137,26 +137,26 @@ class PieceFound:
     seen: Mapping[int, int]
 
 
-def look(job: ScanJob, piece: Piece) -> PieceFound:
-    """First pass over a piece."""
+def look(job: ScanJob, unit: ScanUnit) -> ScanUnitResult:
+    """First pass over a unit."""
     finder = finder_of(replace(job, common=()))
     seen: Counter[int] = Counter()
     rows, num = [], 0
-    for document in _documents(job, piece):
+    for document in _documents(job, unit):
         num += 1
         present = finder.ngrams_in(document.text).tolist()
         seen.update(present)
         if present or finder.resembles(document.text):
             rows.append(document.row)
-    return PieceFound(num_documents=num, rows=tuple(rows), seen=seen)
+    return ScanUnitResult(num_documents=num, rows=tuple(rows), seen=seen)
 
 
-def show(job: ScanJob, piece: Piece) -> list[ContaminatedDocument]:
-    """Second pass: the documents of a piece that hold an item, with the evidence."""
+def show(job: ScanJob, unit: ScanUnit) -> list[ContaminatedDocument]:
+    """Second pass: the documents of a unit that hold an item, with the evidence."""
     finder = finder_of(replace(job, common=(), places=False))
     ignore = common_mask(finder, job)
     found = []
-    for document in _documents(job, piece):
+    for document in _documents(job, unit):
         evidence = finder.find(document.text, ignore)
         if evidence:
             tokens, of_tokens = _tokens_of(job, document, evidence)
@@ -183,7 +183,7 @@ _NO_TOKENS: Final = np.empty(0, np.uint32)
 
 
 def _tokens_of(
-    job: ScanJob, document: _DocumentOfPiece, evidence: Sequence[Evidence]
+    job: ScanJob, document: _DocumentOfUnit, evidence: Sequence[Evidence]
 ) -> tuple[Tokens, tuple[tuple[tuple[int, int], ...], ...]]:
     """The document's tokens, and the spans of them that hold each evidence; none where none are asked for.
     The whole document where tokens cannot be told apart by their characters."""
@@ -231,7 +231,7 @@ def _token_spans(
 
 def _as_match(
     job: ScanJob,
-    document: _DocumentOfPiece,
+    document: _DocumentOfUnit,
     evidence: Evidence,
     tokens: Tokens,
     of_tokens: tuple[tuple[int, int], ...],

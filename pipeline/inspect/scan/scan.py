@@ -26,8 +26,8 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.inspect.scan.evidence import ControlCount, ScanEvidence, ScannedDocument
 from pipeline.inspect.scan.passes import (
     ContaminatedDocument,
-    Piece,
     ScanJob,
+    ScanUnit,
     common_mask,
     finder_of,
     look,
@@ -156,10 +156,10 @@ def find_items(
     """Both passes over an output; `places`: with the tokens that hold each item."""
     ray = as_connected(ray)
     with units_session(ray):
-        pieces = _pieces(out, index, job.ngram)
-        common, num_documents, pieces = _first_pass(job, pieces, TaskResources.of(ray), reporter)
+        units = _units(out, index, job.ngram)
+        common, num_documents, units = _first_pass(job, units, TaskResources.of(ray), reporter)
         job = replace(job, common=tuple(common), places=places)
-        found = _second_pass(job, pieces, TaskResources.of(ray), reporter)
+        found = _second_pass(job, units, TaskResources.of(ray), reporter)
     return FoundItems(job=job, num_documents=num_documents, found=found)
 
 
@@ -191,11 +191,11 @@ def _benchmarks(
         first = mine.stop
 
 
-def _pieces(out: Folder, index: Index, ngram: str) -> list[Piece]:
+def _units(out: Folder, index: Index, ngram: str) -> list[ScanUnit]:
     """All that is scanned: clean texts, or for n-grams of tokens the shards; and the parsed texts of rejected
     documents, where they are kept."""
     of_tokens = ngram == "8t" and index.has_tokens
-    pieces = [Piece(held=one) for one in (index.shards if of_tokens else index.documents)]
+    units = [ScanUnit(held=one) for one in (index.shards if of_tokens else index.documents)]
     texts = read_parsed_texts(out)
     if texts is not None and texts.kept:
         survivors = {(part.source, part.part): part for part in index.documents}
@@ -203,8 +203,8 @@ def _pieces(out: Folder, index: Index, ngram: str) -> list[Piece]:
             held = PartFile(
                 source=one.source, part=one.part, file=one.file, num_rows=one.num_rows, hash=one.hash
             )
-            pieces.append(Piece(held=held, survivors=survivors[one.source, one.part]))
-    return pieces
+            units.append(ScanUnit(held=held, survivors=survivors[one.source, one.part]))
+    return units
 
 
 def _urls(out: Folder, doc_ids: Sequence[bytes]) -> Iterator[tuple[bytes, str | None]]:
@@ -216,27 +216,27 @@ def _urls(out: Folder, doc_ids: Sequence[bytes]) -> Iterator[tuple[bytes, str | 
 
 
 def _first_pass(
-    job: ScanJob, pieces: Sequence[Piece], work: TaskResources, reporter: ProgressReporter
-) -> tuple[list[int], int, list[Piece]]:
+    job: ScanJob, units: Sequence[ScanUnit], work: TaskResources, reporter: ProgressReporter
+) -> tuple[list[int], int, list[ScanUnit]]:
     seen: Counter[int] = Counter()
     num, again = 0, []
-    with reporter.phase("scan", len(pieces)) as phase:
-        for piece, found in run_units(look, job, pieces, work, operator="scan"):
+    with reporter.phase("scan", len(units)) as phase:
+        for unit, found in run_units(look, job, units, work, operator="scan"):
             seen.update(found.seen)
             num += found.num_documents
             if found.rows:
-                again.append(replace(piece, rows=found.rows))
+                again.append(replace(unit, rows=found.rows))
             phase.step(1, counted(num, "document"))
     return [number for number, count in seen.items() if count > COMMON_IN], num, again
 
 
 def _second_pass(
-    job: ScanJob, pieces: Sequence[Piece], work: TaskResources, reporter: ProgressReporter
+    job: ScanJob, units: Sequence[ScanUnit], work: TaskResources, reporter: ProgressReporter
 ) -> dict[bytes, ContaminatedDocument]:
     """The documents that hold an item, by doc_id."""
     found: dict[bytes, ContaminatedDocument] = {}
-    with reporter.phase("evidence", len(pieces)) as phase:
-        for _, documents in run_units(show, job, pieces, work, operator="scan_evidence"):
+    with reporter.phase("evidence", len(units)) as phase:
+        for _, documents in run_units(show, job, units, work, operator="scan_evidence"):
             found.update((document.doc_id, document) for document in documents)
             hold = "holds" if len(found) == 1 else "hold"
             phase.step(1, f"{counted(len(found), 'document')} {hold} an item")

@@ -52,7 +52,7 @@ class RankedRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
+class ShownTexts:
     """The clean text, and the text after parse, as far as there is each: of both, what only one has is
     marked. `edits` are the kinds of change with their number."""
 
@@ -113,17 +113,19 @@ class RunLine:
     unknown: str
 
 
-def texts_of(out: Folder, index: Index, history: DocumentHistory, num_chars: int, *, unmasked: bool) -> Texts:
+def texts_of(
+    out: Folder, index: Index, history: DocumentHistory, num_chars: int, *, unmasked: bool
+) -> ShownTexts:
     """The texts of a document that was not purged; personal data in them is masked unless it is asked for."""
     if history.purged is not None:
-        return Texts(clean=None, parsed=None, is_masked=False)
+        return ShownTexts(clean=None, parsed=None, is_masked=False)
     row = history.row
     whole = [clean_text(out, index, row), parsed_text(out, row)]
     clean, parsed = (text if text is None or unmasked else masked(text, row) for text in whole)
     if clean is not None and parsed is not None:
         left, right = side_by_side(parsed, clean, num_chars)
-        return Texts(clean=right, parsed=left, is_masked=not unmasked)
-    return Texts(
+        return ShownTexts(clean=right, parsed=left, is_masked=not unmasked)
+    return ShownTexts(
         clean=None if clean is None else shown(clean, num_chars),
         parsed=None if parsed is None else shown(parsed, num_chars),
         is_masked=not unmasked,

@@ -556,6 +556,14 @@ def test_what_one_process_may_compare_is_cut_more_finely(
     assert job.num_partitions == num_partitions
 
 
+def test_texts_are_compared_in_more_partitions_where_there_are_more_pairs(tmp_path: Path) -> None:
+    docs = [Doc(text=text, name=str(number)) for number, text in enumerate(chain(40, step=1))]
+    job = one_file(docs).job(tmp_path, rows_per_partition=len(docs))
+    counts = deduplicate(job).counts
+    assert counts.compared_pairs > len(docs) and job.num_partitions == 1
+    assert len(job.work.names("dedup/near")) > 1 + job.num_partitions  # and the marker
+
+
 class KilledError(Exception):
     """Stands for a death of the process."""
 

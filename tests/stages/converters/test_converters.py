@@ -1,4 +1,4 @@
-"""Payloads become texts, within bounds, or are turned down by a rule that says why."""
+"""Converters turn payloads into texts within bounds, or a rule rejects the document and says why."""
 
 from __future__ import annotations
 
