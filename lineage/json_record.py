@@ -4,6 +4,7 @@ scan."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
 from itertools import repeat
@@ -15,6 +16,11 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 _JSON_NAME: Final = "json_name"
 _LEFT_OUT: Final = "left_out"
+
+
+def finite(value: float | None) -> float | None:
+    """A number as JSON has it: null where it is not finite."""
+    return value if value is None or math.isfinite(value) else None
 
 
 def json_name(name: str) -> Any:

@@ -83,7 +83,9 @@ class Index(JsonRecord):
 
     def __post_init__(self) -> None:
         for entries in (self.shards, self.documents, self.dedup):
-            places = [(entry.source, _number(entry)) for entry in entries]
+            places = [
+                (entry.source, entry.shard if isinstance(entry, Shard) else entry.part) for entry in entries
+            ]
             if places != sorted(set(places)):
                 raise ValueError("the entries of an index are in order of (source, number), each once")
 
@@ -256,7 +258,3 @@ def _fingerprint(kind: str, value: Any) -> str:
     return content_hash(
         json.dumps([kind, FORMAT, value], ensure_ascii=True, separators=(",", ":")).encode()
     ).hex()
-
-
-def _number(entry: Shard | PartFile) -> int:
-    return entry.shard if isinstance(entry, Shard) else entry.part

@@ -36,6 +36,7 @@ from lineage.store.delta import (
     open_table,
     plain_reason,
 )
+from lineage.store.queries.views import text_literal
 from lineage.store.rows import (
     CutRow,
     DocumentRow,
@@ -138,7 +139,7 @@ class Lookup:
         # The list of suffixes may have grown since these documents were read: what is a domain of its own now
         # may stand under the one above.
         for name in with_parents(domain):
-            where = f"k = {_name_key(name)} AND domain = {_text(name)}"
+            where = f"k = {_name_key(name)} AND domain = {text_literal(name)}"
             rows = self._select("domain_index", ("host", "doc_id"), where, _with_key(_name_key(name)))
             found |= {
                 doc_id: None for host, doc_id in rows if (host == domain or host.endswith(f".{domain}"))
@@ -183,9 +184,7 @@ class Lookup:
 
     def by_place(self, warc_file: str, offset: int) -> list[DocumentRow]:
         """The documents read from a member of a crawl file: one, or one a source."""
-        where = (
-            f"k = {_name_key(warc_file)} AND warc_file = {_text(warc_file)} AND warc_offset = {int(offset)}"
-        )
+        where = f"k = {_name_key(warc_file)} AND warc_file = {text_literal(warc_file)} AND warc_offset = {int(offset)}"
         found = self._select("warc_index", ("doc_k",), where, _with_key(_name_key(warc_file)))
         keys = [int(row[0]) for row in found]
         rows = self._by_keys("documents", DocumentRow, keys)
@@ -195,7 +194,7 @@ class Lookup:
         """Where the documents of a source begin in an input file: the least offset by `k`. (Of records with
         one id the first is kept.)"""
         key = _name_key(warc_file)
-        where = f"k = {key} AND warc_file = {_text(warc_file)} AND source = {_text(source)}"
+        where = f"k = {key} AND warc_file = {text_literal(warc_file)} AND source = {text_literal(source)}"
         offsets: dict[int, int] = {}
         for doc_k, offset in self._select("warc_index", ("doc_k", "warc_offset"), where, _with_key(key)):
             if offset is not None:
@@ -204,27 +203,31 @@ class Lookup:
 
     def host(self, host: str, limit: int | None = None) -> list[ListedRow]:
         """The documents of a host in order of URL, the first `limit` of them."""
-        where = f"k = {_name_key(host)} AND host = {_text(host)} ORDER BY url, doc_id, source, warc_file, warc_offset"
+        where = f"k = {_name_key(host)} AND host = {text_literal(host)}"
+        where += " ORDER BY url, doc_id, source, warc_file, warc_offset"
         return list(self._rows("url_index", ListedRow, where + _limit(limit), _with_key(_name_key(host))))
 
     def urls_beside(self, host: str, url: str, num: int) -> list[str]:
         """Up to `num` URLs of a host on either side of where `url` would stand in their order."""
-        where = f"k = {_name_key(host)} AND host = {_text(host)} AND url"
+        where = f"k = {_name_key(host)} AND host = {text_literal(host)} AND url"
         needs = _with_key(_name_key(host))
-        sides = (f"{where} < {_text(url)} ORDER BY url DESC", f"{where} >= {_text(url)} ORDER BY url")
+        sides = (
+            f"{where} < {text_literal(url)} ORDER BY url DESC",
+            f"{where} >= {text_literal(url)} ORDER BY url",
+        )
         found = [self._select("url_index", ("url",), side + _limit(num), needs) for side in sides]
         return sorted({str(row[0]) for rows in found for row in rows})
 
     def last_of_host(self, host: str) -> ListedRow:
         """The last document of a host that has some, in order of URL."""
-        where = f"k = {_name_key(host)} AND host = {_text(host)}"
+        where = f"k = {_name_key(host)} AND host = {text_literal(host)}"
         order = "url DESC, doc_id DESC, source DESC, warc_file DESC, warc_offset DESC"
         needs = _with_key(_name_key(host))
         return next(self._rows("url_index", ListedRow, f"{where} ORDER BY {order}" + _limit(1), needs))
 
     def num_of_host(self, host: str) -> int:
         """How many documents a host has."""
-        where = f"k = {_name_key(host)} AND host = {_text(host)}"
+        where = f"k = {_name_key(host)} AND host = {text_literal(host)}"
         return int(
             next(self._select("url_index", ("count(DISTINCT doc_id)",), where, _with_key(_name_key(host))))[0]
         )
@@ -253,7 +256,7 @@ class Lookup:
         for first in range(0, len(spans), _SPANS_A_QUESTION):
             asked = spans[first : first + _SPANS_A_QUESTION]
             wanted = " OR ".join(_overlaps(span, reach) for span in asked)
-            where = f"source = {_text(place[0])} AND shard = {int(place[1])} AND ({wanted})"
+            where = f"source = {text_literal(place[0])} AND shard = {int(place[1])} AND ({wanted})"
             starts = [(int(span.start - reach), int(span.start + span.num_tokens)) for span in asked]
             needs: Needs = {
                 "source": [(place[0], place[0])],
@@ -468,11 +471,6 @@ def _within(span: ShardSpan, placements: Iterable[PlacementRow]) -> list[Placeme
 def _is_begun(span: ShardSpan, placements: Iterable[PlacementRow]) -> bool:
     """Whether the placement of the span's first token is among these."""
     return any(row.start <= span.start < row.start + row.num_tokens for row in placements)
-
-
-def _text(value: str) -> str:
-    """A text as an SQL literal; the only character that means something inside one is the quote."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _limit(limit: int | None) -> str:

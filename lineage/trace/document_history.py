@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from lineage.json_record import Json
+from lineage.json_record import Json, finite
 from lineage.store.rows import DocumentRow
 from lineage.trace.exposure import Exposure
 
@@ -102,7 +101,7 @@ class DocumentHistory:
             "id": found.id.hex() if found.members else None,
             "size": len(found.members),
             "duplicate_of": _hex(found.duplicate_of),
-            "similarity": _number(found.similarity),
+            "similarity": finite(found.similarity),
         }
         _put_cut(fields, "members", [member.hex() for member in found.members], limit)
         return fields
@@ -153,8 +152,8 @@ def _decision(decision: StageDecision) -> Json:
     return {
         "stage": decision.stage,
         "rule": decision.rule,
-        "value": _number(decision.value),
-        "threshold": _number(decision.threshold),
+        "value": finite(decision.value),
+        "threshold": finite(decision.threshold),
         "verdict": decision.verdict,
         **matched,
     }
@@ -162,7 +161,3 @@ def _decision(decision: StageDecision) -> Json:
 
 def _hex(value: bytes | None) -> str | None:
     return None if value is None else value.hex()
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is None or math.isfinite(value) else None

@@ -264,7 +264,7 @@ class Tracer:
         distinct = list(dict.fromkeys(doc_ids))
         for first in range(0, len(distinct), _AT_ONCE):
             some = distinct[first : first + _AT_ONCE]
-            rows = {row.doc_id: row for row in _one_each(self._lookup.documents(some))}
+            rows = {row.doc_id: row for row in one_each(self._lookup.documents(some))}
             for doc_id in some:
                 if doc_id not in rows:
                     raise UnknownError(f"no document {doc_id.hex()} in {self._out.url}")
@@ -285,7 +285,7 @@ class Tracer:
         erased: dict[bytes, list[PurgedRow]] = {}
         for first in range(0, len(distinct), _AT_ONCE):
             some = distinct[first : first + _AT_ONCE]
-            rows |= {row.doc_id: row for row in _one_each(self._lookup.documents(some))}
+            rows |= {row.doc_id: row for row in one_each(self._lookup.documents(some))}
             erased |= _grouped(self._lookup.purged(some))
         lacking = next((doc_id for doc_id in distinct if doc_id not in rows), None)
         if lacking is not None:
@@ -307,7 +307,7 @@ class Tracer:
     def _histories_of(self, rows: list[DocumentRow], what: str) -> list[DocumentHistory]:
         if not rows:
             raise UnknownError(f"no {what} in {self._out.url}")
-        chosen = _one_each(rows)
+        chosen = sorted(one_each(rows), key=lambda row: row.doc_id)
         pieces = (chosen[first : first + _AT_ONCE] for first in range(0, len(chosen), _AT_ONCE))
         return [history for piece in pieces for history in self._joined(piece)]
 
@@ -452,12 +452,13 @@ def stage_decisions(
     return tuple(decisions)
 
 
-def _one_each(rows: list[DocumentRow]) -> list[DocumentRow]:
-    """One row for each id: the one that was kept, else one that was not a repetition of another; by id."""
+def one_each(rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+    """One row for each id, in the order of their first rows: the one that was kept, else one that was not a
+    repetition of another."""
     best: dict[bytes, DocumentRow] = {}
     for row in sorted(rows, key=lambda row: (row.status != "kept", row.stage == "identity")):
         best.setdefault(row.doc_id, row)
-    return [best[doc_id] for doc_id in sorted(best)]
+    return [best[doc_id] for doc_id in dict.fromkeys(row.doc_id for row in rows)]
 
 
 def _cluster(row: DocumentRow, members: list[MemberRow]) -> DuplicateCluster:

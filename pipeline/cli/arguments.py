@@ -21,6 +21,23 @@ def add_json(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_run_output(parser: argparse.ArgumentParser) -> None:
+    """The output of a training run."""
+    parser.add_argument(
+        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
+    )
+
+
+def add_outs_read(parser: argparse.ArgumentParser) -> None:
+    """Where the outputs lie that a training run read, if it is not where they lay then."""
+    parser.add_argument(
+        "outs",
+        nargs="*",
+        metavar="OUT",
+        help="present locations of the outputs that the run read (the recorded ones)",
+    )
+
+
 def check_address(name: str, address: str) -> None:
     """RecipeError where an address, given as `name`, is no dashboard's."""
     if not address.startswith(("http://", "https://")):

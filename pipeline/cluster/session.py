@@ -311,16 +311,12 @@ def _start(options: Mapping[str, Any]) -> Exception | None:
         ray.shutdown()
         # Ray ends its servers when this process ends; until then they would take the next start's processors.
         for pid in _ray_children() - before:
-            _kill(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         return error
     return None
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _ray_children() -> set[int]:

@@ -9,7 +9,7 @@ from pipeline.dedup.corpus import DedupJob, runs_in_one_process
 from pipeline.dedup.exchange import Engine, InPhases, InProcess
 from pipeline.dedup.inputs import DedupUnit, earlier_files
 from pipeline.phases.phase import RunState
-from pipeline.plan import RunPlan
+from pipeline.plan import RunPlan, Unit
 from pipeline.recipe.tables import effective_dedup
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.unit_results import ReadResult
@@ -20,19 +20,21 @@ NUM_STEPS = 15
 """About how many steps comparing has: only the progress bar asks."""
 
 
+def dedup_unit(unit: Unit, result: ReadResult) -> DedupUnit:
+    """Where the keys and the clean texts of a unit lie."""
+    return DedupUnit(
+        source_index=unit.source_index,
+        file_index=unit.file_index,
+        keys=f"units/{unit.key}/keys.parquet",
+        part=result.part.file,
+    )
+
+
 def dedup_job(plan: RunPlan, read_results: Sequence[ReadResult]) -> DedupJob:
     """The survivors of all units and the documents of earlier outputs."""
     table = effective_dedup(plan.recipe)
     earlier, num_earlier = earlier_files(table)
-    units = (
-        DedupUnit(
-            source_index=unit.source_index,
-            file_index=unit.file_index,
-            keys=f"units/{unit.key}/keys.parquet",
-            part=result.part.file,
-        )
-        for unit, result in zip(plan.units, read_results, strict=True)
-    )
+    units = (dedup_unit(unit, result) for unit, result in zip(plan.units, read_results, strict=True))
     return DedupJob(
         table=table,
         work=plan.out.folder("work"),

@@ -26,7 +26,7 @@ from pipeline.dedup.rows import (
     routed,
 )
 from pipeline.results.dedup_result import DedupCounts
-from stages.dedup.candidates import distinct_pairs
+from stages.dedup.candidates import begins_of, distinct_pairs
 from stages.dedup.components import edges_digest, label_components, large_star, small_star
 
 _URL: Final = 0
@@ -95,8 +95,7 @@ def stars(_: int, rows: pa.Table) -> PartitionResult:
     kind, node = rows["kind"].to_numpy(), ints(rows, "node")
     order = np.lexsort((node, low, high, kind))
     high, low, kind, node = high[order], low[order], kind[order], node[order]
-    starts = np.ones(len(node), np.bool_)
-    starts[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1]) | (kind[1:] != kind[:-1])
+    starts = begins_of(high, low, kind)
     centre = node[np.flatnonzero(starts)][np.cumsum(starts) - 1]
     # A star and not all pairs: a million copies of one page need a million edges, and the component is the same.
     # The least node of a group is of this run unless all are of earlier ones, whose nodes are greater.

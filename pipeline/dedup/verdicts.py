@@ -14,7 +14,7 @@ from pipeline.dedup.inputs import is_earlier, locators, open_slice, ordinals, re
 from pipeline.dedup.rows import Context, PartitionResult, halves, ints, routed
 from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.bands import I64
-from stages.dedup.candidates import distinct_pairs
+from stages.dedup.candidates import begins_of, distinct_pairs
 from stages.dedup.decide import DEDUP_STAGES, NONE, Decisions, Members, NearEdges, decide
 from stages.dedup.options import DedupTable, Keep
 
@@ -119,10 +119,8 @@ def _numbered(component: I64, rows: pa.Table, name: str) -> I64:
     component = component[given]
     order = np.lexsort((low, high, component))
     component, high, low = component[order], high[order], low[order]
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (component[1:] != component[:-1]) | (high[1:] != high[:-1]) | (low[1:] != low[:-1])
     numbers = np.full(len(rows), NONE)
-    numbers[given[order]] = np.cumsum(begins) - 1
+    numbers[given[order]] = np.cumsum(begins_of(component, high, low)) - 1
     return numbers
 
 

@@ -98,14 +98,9 @@ def make_crawl(folder: Path, num_pages: int = 3000, seed: int = 0) -> Truth:
     return crawl.truth
 
 
-def _url(source: str, number: int) -> str:
-    return f"https://{source}{number % 40}.example.com/{number // 40}/page-{number}"
-
-
 def _page(source: str, number: int, article: Article, rng: random.Random) -> DemoPage:
-    return DemoPage(
-        url=_url(source, number), html=render_page(article, f"{source}{number % 40}.example.com", rng)
-    )
+    host = f"{source}{number % 40}.example.com"
+    return DemoPage(url=f"https://{host}/{number // 40}/page-{number}", html=render_page(article, host, rng))
 
 
 class _Crawl:

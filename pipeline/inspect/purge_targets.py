@@ -26,7 +26,7 @@ from lineage.storage.folder import Folder, is_remote, local_path
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
 from lineage.store.queries.query import WrongQueryError, query
-from lineage.store.queries.sql import literal
+from lineage.store.queries.views import text_literal
 from lineage.trace.nearest import nearest
 from lineage.trace.tracer import UnknownError
 from stages.steps.textfiles import json_lines, read_named_file, without_packing
@@ -133,7 +133,7 @@ def targets_of_source(out: Folder, source: str) -> PurgeTargets:
     sources = sorted({part.source for part in read_index(out).documents})
     if source not in sources:
         raise RecipeError(f"--source {source!r}: {out.url} has {', '.join(map(repr, sources))}")
-    return _by_condition(out, f"source = {literal(source)}", named_by=f"--source {source}")
+    return _by_condition(out, f"source = {text_literal(source)}", named_by=f"--source {source}")
 
 
 def targets_of_file(out: Folder, file: str) -> PurgeTargets:
@@ -192,7 +192,7 @@ def _of_input(place: tuple[str, str], names: Sequence[tuple[str, str]]) -> str:
     may end the path of a file that has a longer one: RecipeError, which says how to choose."""
     source, file = place
     found = [name for other, name in names if other == source and _may_be_called(file, name)]
-    conditions = [f"source = {literal(source)} AND warc_file = {literal(name)}" for name in found]
+    conditions = [f"source = {text_literal(source)} AND warc_file = {text_literal(name)}" for name in found]
     if len(found) != 1:
         ways = (
             ", or ".join(f'--where "{condition}"' for condition in conditions)

@@ -27,8 +27,15 @@ from lineage.store.rows import shard_source
 from lineage.store.shuffle import Shuffle
 from lineage.store.write import num_buckets
 from lineage.verify.problems import Problem
-from pipeline.phases.buckets import by_place, part_numbers, parted_sources, recorded_cuts, repeat_firsts
-from pipeline.phases.percentiles import Values, Weights, weighted_cuts
+from pipeline.phases.buckets import (
+    by_place,
+    cuts_of,
+    part_numbers,
+    parted_sources,
+    recorded_cuts,
+    repeat_firsts,
+)
+from pipeline.phases.percentiles import Values, Weights
 from pipeline.phases.repeats import CountedRows, Firsts, OfSource, own_tables, plan_repeats
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.parts import repeated_bucket
@@ -165,17 +172,11 @@ def _shuffle(out: Folder, shuffle: Shuffle, columns: Sequence[str]) -> None:
 
 def _cuts(
     out: Folder, table: BucketTable, repeated: Collection[str], summary: RunSummary
-) -> list[tuple[float, ...]]:
+) -> Sequence[tuple[float, ...]]:
     """The cuts of each of the bucket's columns."""
-    if not table.percentiles:
-        return [table.cuts for _ in table.columns]
-    if table.weigh == "bytes":
+    if table.percentiles and table.weigh == "bytes":
         return recorded_cuts(table, summary)
-    found = []
-    for column in table.columns:
-        cuts = weighted_cuts(partial(_weighed, out, repeated, column, table.weigh), table.percentiles)
-        found.append(() if cuts is None else tuple(cuts))
-    return found
+    return cuts_of(table, partial(_weighed, out, repeated))
 
 
 def _weighed(

@@ -17,7 +17,8 @@ from lineage.json_record import Json
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
 from lineage.store.column_names import INSIDE
-from lineage.store.queries.sql import QueryResult, questions, text_literal
+from lineage.store.queries.sql import QueryResult, questions
+from lineage.store.queries.views import text_literal
 from pipeline.inspect.open_documents import MOST, survivors
 from pipeline.recipe.checks import check_steps_of
 from pipeline.recipe.load import recipe_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -126,7 +126,9 @@ def part_groups(state: RunState, groups: Sequence[Group]) -> PartedGroups:
     # Percentiles are of the whole corpus, so they are settled before any unit is split.
     units = [item.unit for item in items]
     cuts = {
-        table.name: _cuts_of(state.out, table, [unit for unit in units if unit.source in scored])
+        table.name: cuts_of(
+            table, partial(_weighed, state.out, [unit for unit in units if unit.source in scored])
+        )
         for table in recipe.bucket
     }
     by_bucket = repeated_bucket(recipe)
@@ -217,14 +219,16 @@ def _sizes(units: Sequence[Unit], results: Sequence[PartResult]) -> tuple[Bucket
     )
 
 
-def _cuts_of(out: Folder, table: BucketTable, units: Sequence[Unit]) -> tuple[tuple[float, ...], ...]:
-    """The cuts of each column of a bucket: as given, or at its percentiles of all kept documents of these
-    units."""
+def cuts_of(
+    table: BucketTable, weighed: Callable[[str, str], Iterator[tuple[Values, Weights]]]
+) -> tuple[tuple[float, ...], ...]:
+    """The cuts of each column of a bucket: as given, or at its percentiles of all kept documents, of which
+    `weighed` gives a column's values and their weights."""
     if not table.percentiles:
         return tuple(table.cuts for _ in table.columns)
     found = []
     for column in table.columns:
-        cuts = weighted_cuts(partial(_weighed, out, units, column, table.weigh), table.percentiles)
+        cuts = weighted_cuts(partial(weighed, column, table.weigh), table.percentiles)
         found.append(() if cuts is None else tuple(cuts))  # no document, no part
     return tuple(found)
 

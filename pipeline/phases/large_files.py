@@ -103,7 +103,11 @@ def read_units(
     for unit, index in indexes.items():
         if unit in chains:
             _check_index(run, index, nominal[unit], [found[span.marker].span for span in chains[unit]])
-    whole = [unit for unit, chain in chains.items() if not _is_exact(job, unit, _results(chain, found))]
+    whole = [
+        unit
+        for unit, chain in chains.items()
+        if not _is_exact(job, unit, [found[span.marker] for span in chain])
+    ]
     for unit in whole:
         _say_one_reader(run, unit, "its parts come near a bound that holds for the whole file")
     if whole:
@@ -138,10 +142,6 @@ def _read(
 
 def _ends(found: Mapping[str, ReadResult]) -> dict[str, SpanResult]:
     return {marker: result.span for marker, result in found.items() if result.span is not None}
-
-
-def _results(units: Sequence[Unit], found: Mapping[str, ReadResult]) -> list[ReadResult]:
-    return [found[unit.marker] for unit in units]
 
 
 def _spans_of_lines(

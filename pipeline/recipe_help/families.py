@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from lineage.recipe import RecipeError, parse_table
+from pipeline.recipe_help.marked import rewrite, with_lines
 from trainer.model.config.description import ModelConfig
 from trainer.model.config.family_table import FAMILIES
 from trainer.model.config.sizes import model_config, model_names
@@ -39,10 +38,7 @@ _LAYOUTS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 def with_table(page: str) -> str:
     """The page with its table made anew."""
-    before, begin, rest = page.partition(_MARKS[0])
-    _, end, after = rest.partition(_MARKS[1])
-    assert begin and end, f"the page lacks the lines {_MARKS}"
-    return before + begin + "\n" + "\n".join(_table()) + "\n\n" + end + after
+    return with_lines(page, _MARKS, _table())
 
 
 def _table() -> Iterator[str]:
@@ -128,11 +124,5 @@ def _refused(config: ModelConfig) -> Iterator[str]:
             yield name
 
 
-def main() -> None:
-    """Writes the table of the page that the call names."""
-    path = Path(sys.argv[1])
-    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(with_table)

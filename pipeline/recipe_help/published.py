@@ -5,11 +5,10 @@ marks."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
+from pipeline.recipe_help.marked import rewrite, with_lines
 from pipeline.recipe_help.named import NAMED, published
 
 _MARKS: Final = (
@@ -20,10 +19,7 @@ _MARKS: Final = (
 
 def with_tables(page: str) -> str:
     """The page with its tables made anew."""
-    before, begin, rest = page.partition(_MARKS[0])
-    _, end, after = rest.partition(_MARKS[1])
-    assert begin and end, f"the page lacks the lines {_MARKS}"
-    return before + begin + "\n" + "\n".join(_tables()) + "\n" + end + after
+    return with_lines(page, _MARKS, _tables())
 
 
 def _tables() -> Iterator[str]:
@@ -42,11 +38,5 @@ def _tables() -> Iterator[str]:
         yield ""
 
 
-def main() -> None:
-    """Writes the tables of the page that the call names."""
-    path = Path(sys.argv[1])
-    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(with_tables)

@@ -5,13 +5,12 @@ it is."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from pipeline.recipe.tables import LimitsTable
 from pipeline.recipe_help.keys import recipe_keys
+from pipeline.recipe_help.marked import rewrite, with_lines
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable
 from stages.quality.rule_sets.catalogue import RULE_SETS
@@ -34,10 +33,7 @@ _HEAD: Final = (
 
 def with_tables(page: str) -> str:
     """The page with its tables of rules made anew."""
-    before, begin, rest = page.partition(_MARKS[0])
-    _, end, after = rest.partition(_MARKS[1])
-    assert begin and end, f"the page lacks the lines {_MARKS}"
-    return before + begin + "\n" + "\n".join(_tables()) + "\n\n" + end + after
+    return with_lines(page, _MARKS, _tables())
 
 
 def _tables() -> Iterator[str]:
@@ -109,11 +105,5 @@ def _default(by_variant: Mapping[Variant, Rule], defaults: Mapping[str, str]) ->
     return "; ".join(part for part in (default, lacking) if part)
 
 
-def main() -> None:
-    """Writes the tables of the page that the call names."""
-    path = Path(sys.argv[1])
-    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(with_tables)

@@ -30,7 +30,7 @@ from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
 from pipeline.plan import RunPlan, Unit
 from pipeline.refilter.earlier import Refiltering, Start
 from pipeline.results.excerpts import ExcerptRow
-from pipeline.results.faults import READING, FaultRow, FaultTally
+from pipeline.results.faults import READING
 from pipeline.results.rows import opened
 from pipeline.results.unit_results import ReadResult
 from pipeline.units.facts import DocumentFacts, EditFacts, FindingFacts, UnitFacts, publish_facts, read_facts
@@ -120,43 +120,17 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
     out, unit = Folder(job.read.out), item.unit
     facts = read_facts(Folder(job.earlier), item.texts.facts, item.texts.facts_hash)
     before, start = facts.result, job.starts[unit.source_index]
-    tally = UnitTally(
-        key=unit.key,
-        source=unit.source,
-        file=before.file,
-        url=before.url,
-        num_bytes=before.num_bytes,
-        strict=job.read.strict,
-    )
+    # What reading found is that of the earlier run, and so is what was raised where rejections are taken over.
+    unchanged = (READING, *start.stages[: start.num_unchanged])
+    faults = tuple(row for row in before.faults if row.stage in unchanged)
+    begun = replace(before, key=unit.key, source=unit.source, seconds={}, faults=faults)
+    tally = UnitTally.resumed(begun, strict=job.read.strict)
     with UnitWriter(out, job.read.unit_files, unit, tally) as writer:
         _UnitFilter(job, item, facts, writer, tally).run()
-    result = replace(
-        tally.result(writer.part, without_purged(out, writer.texts, tally)),
-        num_records=before.num_records,
-        by_type=before.by_type,
-        by_mime=before.by_mime,
-        by_status=before.by_status,
-        notes=before.notes,
-        files=before.files,
-        odd_date=before.odd_date,
-        unreadable=before.unreadable,
-        num_documents=before.num_documents,
-        digest=before.digest,
-        html_bytes=before.html_bytes,
-        faults=_faults(before, tally, start),
-    )
+    result = tally.result(writer.part, without_purged(out, writer.texts, tally))
     if job.read.unit_files.keep_facts:
         result = replace(result, facts=publish_facts(out, unit, result))
     return publish_result(out, unit.marker, result)
-
-
-def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[FaultRow, ...]:
-    """What was raised where the documents' rejections are taken over, and what was raised now."""
-    together = FaultTally()
-    unchanged = (READING, *start.stages[: start.num_unchanged])
-    for row in (*(row for row in before.faults if row.stage in unchanged), *tally.faults.sorted()):
-        together.add(row)
-    return tuple(together.sorted())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

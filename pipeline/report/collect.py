@@ -17,7 +17,8 @@ from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.column_names import INSIDE
-from lineage.store.queries.sql import Limits, questions, text_literal
+from lineage.store.queries.sql import Limits, questions
+from lineage.store.queries.views import text_literal
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe
 from pipeline.report.buckets import cut_columns, parts_of

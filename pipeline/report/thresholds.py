@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lineage.store.column_names import INSIDE
-from lineage.store.queries.sql import text_literal
+from lineage.store.queries.views import text_literal
 from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.report.data import HistogramBar, RuleValues, ThresholdOption
 from stages.rules import SIDES, SideSpec

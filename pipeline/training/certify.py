@@ -14,7 +14,7 @@ from trainer.evidence.certified import CertifiedCheckpoint, open_certified
 from trainer.evidence.check import Line
 from trainer.evidence.compare import CheckpointComparison
 from trainer.evidence.rows import CertificateRow
-from trainer.provenance.facts import refuse_no_run
+from trainer.provenance.facts import require_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def make_certificate(
         if not to.endswith(".json"):
             raise RecipeError(f"--to {to!r}: expected a name that ends in .json")
         check_outside("--to", to)
-    refuse_no_run(output)
+    require_run(output)
     from trainer.checkpoint.digest import weights_digest
     from trainer.evidence import certificate
 
@@ -55,7 +55,7 @@ def check_certificate(file: str, output: Folder, outs: Sequence[str] = ()) -> li
     """What a certificate says of a run's output, found again, a line each; `outs`: where the outputs that the run
     read lie now. RecipeError where the file cannot be read or the output is no run's, CertificateError where it is
     no certificate."""
-    refuse_no_run(output)
+    require_run(output)
     folder, name = split(file)
     try:
         data = folder.read(name)

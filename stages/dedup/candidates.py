@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,7 @@ def collapse_equal_texts(rows: BandRows) -> BandRows:
     rows = rows.take(np.lexsort((rows.node, rows.k, rows.preference, rows.earlier, rows.text, rows.key)))
     # A text is kept as early as its most preferred copy: under another one's preference a large bucket would
     # pair all with a text that is itself dropped, and what resembles the kept one would pass.
-    first = np.flatnonzero(_starts(rows.key) | _starts(rows.text))
+    first = np.flatnonzero(begins_of(rows.key, rows.text))
     stays = np.logical_or.reduceat(rows.stays, first) if len(first) else rows.stays
     return replace(rows.take(first), stays=stays)
 
@@ -141,18 +141,20 @@ def distinct_pairs(a: I64, b: I64) -> tuple[I64, I64]:
     """The pairs (a[i], b[i]) without repetition, sorted."""
     order = np.lexsort((b, a))
     a, b = a[order], b[order]
-    kept = _starts(a) | _starts(b)
+    kept = begins_of(a, b)
     return a[kept], b[kept]
 
 
-def _starts(values: I64) -> npt.NDArray[np.bool_]:
-    """Where a value differs from the one before it."""
-    starts = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=starts[1:])
-    return starts
+def begins_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a row differs in any of the columns from the one before it; the first row does."""
+    begins = np.zeros(len(columns[0]), np.bool_)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return begins
 
 
 def _runs(sorted_values: I64) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """First index and length of each run of equal values."""
-    first = np.flatnonzero(_starts(sorted_values))
+    first = np.flatnonzero(begins_of(sorted_values))
     return first, np.diff(np.append(first, len(sorted_values)))

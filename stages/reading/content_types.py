@@ -46,9 +46,6 @@ def wikitext_type(media: Iterable[str], categories: Iterable[str]) -> str:
 
 def namespaces_of(content_type: str) -> tuple[frozenset[str], frozenset[str]]:
     """These names again: of files and of categories."""
-    named = {key.strip(): frozenset(names.split(",")) for key, _, names in _parameters(content_type)}
+    parameters = (each.partition("=") for each in content_type.split(";")[1:])
+    named = {key.strip(): frozenset(names.split(",")) for key, _, names in parameters}
     return named.get("media", frozenset()), named.get("categories", frozenset())
-
-
-def _parameters(content_type: str) -> Iterable[tuple[str, str, str]]:
-    return (each.partition("=") for each in content_type.split(";")[1:])

@@ -5,6 +5,7 @@ An index saves the search for a member, and is not trusted: a reader begins nowh
 
 from __future__ import annotations
 
+import itertools
 import json
 import posixpath
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def starts_in_cdx(index: BinaryIO, name: str, size: int) -> Iterator[int]:
     file."""
     columns: list[bytes] | None = None
     num_read, is_named = 0, False
-    for number in _counted_from_1():
+    for number in itertools.count(1):
         line = index.readline(_MOST_LINE_BYTES)
         if not line:
             break
@@ -64,12 +65,6 @@ def starts_in_cdx(index: BinaryIO, name: str, size: int) -> Iterator[int]:
                 yield place[1]
     if not is_named:
         raise FalseIndexError("none of its lines names this file")
-
-
-def _counted_from_1() -> Iterator[int]:
-    number = 0
-    while True:
-        yield (number := number + 1)
 
 
 def _place_in(line: bytes, columns: list[bytes] | None) -> tuple[str, int] | None:

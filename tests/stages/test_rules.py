@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.store.queries.sql import text_literal
+from lineage.store.queries.views import text_literal
 from pipeline.inspect.explain.explanation import explain
 from stages.chain import build_chain
 from stages.pii.options import PiiTable

@@ -12,7 +12,7 @@ from lineage.trace.exposure import TrainingRun
 from trainer.attempts import Attempt, attempts
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.model_card import checkpoints_of, read_card
-from trainer.provenance.facts import FACTS_FILE, outs_read, owner_of
+from trainer.provenance.facts import outs_to_read, require_run
 from trainer.recovery.readings import PurgedOutput, as_of, find_purges
 
 
@@ -58,20 +58,14 @@ def open_certified(
     """The newest checkpoint of a run, or the one of that name, and these purges (or `all`) of the outputs
     that it read, or of `outs`. RecipeError where it is no run's output, has no checkpoint, or no such purge
     is recorded."""
-    run = owner_of(output)
-    if run is None:
-        raise RecipeError(f"{output.url} is not the output of a training run (train.output)")
+    run = require_run(output)
     folder = Folder(read_card(output).checkpoints)
     found = checkpoints_of(output)
     chosen = [entry for entry in found if checkpoint in (None, entry.name)]
     if not chosen:
         named = "checkpoint" if checkpoint is None else f"checkpoint {checkpoint}"
         raise RecipeError(f"{output.url} has no {named} in {folder.url} that is part of the run")
-    read = outs or outs_read(output)
-    if not read:
-        raise RecipeError(
-            f"{output.at(FACTS_FILE)} says nothing of what the run read: it is damaged, or was replaced"
-        )
+    read = outs_to_read(output, outs)
     purged = tuple(find_purges(read, wanted))
     if not purged:
         raise RecipeError(f"no purge is recorded in {', '.join(read)}: there is nothing to certify")

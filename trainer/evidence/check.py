@@ -18,7 +18,7 @@ from trainer.evidence.commitment.commit import found_again
 from trainer.evidence.commitment.readings import open_read
 from trainer.evidence.contradictions import contradictions
 from trainer.evidence.rows import CertificateRow, Gap, Records
-from trainer.provenance.facts import owner_of, refuse_no_run
+from trainer.provenance.facts import require_run
 from trainer.recovery.readings import readings
 
 
@@ -45,10 +45,9 @@ def check_certificate(
             why="" if is_whole else "its bytes were changed since it was written",
         )
     ]
-    refuse_no_run(output)
-    run = owner_of(output)
+    run = require_run(output)
     if run != row["run"]:
-        why = f"it is of the run {row['run']!r}, and {output.url} holds {'no run' if run is None else repr(run)}"
+        why = f"it is of the run {row['run']!r}, and {output.url} holds {run!r}"
         return [*lines, Line(what="run", holds=False, why=why)]
     lines.append(Line(what=f"run {run}", holds=True))
     try:

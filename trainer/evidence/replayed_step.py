@@ -16,7 +16,7 @@ from trainer.evidence.observed import ObserveRequest
 from trainer.evidence.origin import origin_of
 from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.options import TrainRecipe
-from trainer.provenance.facts import FactLog, SegmentFact, refuse_no_run
+from trainer.provenance.facts import FactLog, SegmentFact, require_run
 from trainer.provenance.setup import Setup, layout_of, located_at, read_recipe, read_setup, versions
 from trainer.telemetry.metrics_file import read_reports
 from trainer.telemetry.step_report import StepReport
@@ -64,7 +64,7 @@ class ReplayedStep:
 def step_to_replay(output: Folder, step: int, *, most: int | None = None) -> ReplayedStep:
     """A step that a run has done. `most`: the steps that the checkpoint before it may have, None: any. RecipeError
     where it is no run's output, the step is not recorded, or how it was set up is not known."""
-    refuse_no_run(output)
+    require_run(output)
     reports = read_reports(output)
     done = {report.step: report for report in reports if report.skipped != "listed"}
     if step not in done:

@@ -3,13 +3,13 @@ does not."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow.parquet as pq
 
+from lineage.json_record import finite
 from lineage.storage.folder import Folder
 from trainer.evidence.observed import ObservedStep, ReplayResult
 from trainer.evidence.replayed_step import ReplayedStep
@@ -72,12 +72,8 @@ def _same(report: StepReport, step: ObservedStep) -> bool:
     pairs = [(report.loss, step.loss), (report.gradient_norm, step.gradient_norm)]
     names = report.loss_by_source.keys() | step.losses_by_source.keys()
     pairs += [(report.loss_by_source.get(name), step.losses_by_source.get(name)) for name in names]
-    return all(_finite(was) == _finite(now) for was, now in pairs)
-
-
-def _finite(value: float | None) -> float | None:
-    """What a report has of a number: one that is not finite is null."""
-    return value if value is not None and math.isfinite(value) else None
+    # A report has null for what is not finite.
+    return all(finite(was) == finite(now) for was, now in pairs)
 
 
 def _numbers(seen: ReplayResult) -> list[tuple[object, ...]]:

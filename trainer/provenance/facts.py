@@ -225,10 +225,12 @@ def owner_of(output: Folder) -> str | None:
     return str(json.loads(output.read(_OWNER))["run"]) if output.exists(_OWNER) else None
 
 
-def refuse_no_run(output: Folder) -> None:
-    """RecipeError where a folder is the output of no training run; asked before anything loads torch."""
-    if owner_of(output) is None:
+def require_run(output: Folder) -> str:
+    """The name of the run whose output a folder is; RecipeError where it is none's. Asked before anything
+    loads torch."""
+    if (owner := owner_of(output)) is None:
         raise RecipeError(f"{output.url} is not the output of a training run (train.output)")
+    return owner
 
 
 def recorded_places(output: Folder) -> tuple[str, ...]:
@@ -244,6 +246,17 @@ def outs_read(output: Folder) -> list[str]:
     return list(
         dict.fromkeys(fact.out for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact))
     )
+
+
+def outs_to_read(output: Folder, outs: Sequence[str]) -> Sequence[str]:
+    """`outs` where they are given, or else every output that the run read; RecipeError where its facts name
+    none."""
+    read = outs or outs_read(output)
+    if not read:
+        raise RecipeError(
+            f"{output.at(FACTS_FILE)} says nothing of what the run read: it is damaged, or was replaced"
+        )
+    return read
 
 
 def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from lineage.json_record import finite
 from trainer.data.figures import LoadFigures
 from trainer.evaluation.result import EvaluationResult
 from trainer.telemetry.stragglers import Straggler
@@ -119,10 +119,10 @@ class StepReport:
         row: dict[str, object] = {
             "step": self.step,
             "attempt": self.attempt,
-            "loss": _finite(self.loss),
-            "loss_by_source": {name: _finite(value) for name, value in self.loss_by_source.items()},
+            "loss": finite(self.loss),
+            "loss_by_source": {name: finite(value) for name, value in self.loss_by_source.items()},
             "tokens_by_source": dict(self.tokens_by_source),
-            "grad_norm": _finite(self.gradient_norm),
+            "grad_norm": finite(self.gradient_norm),
             "lr": self.lr,
             "skipped": self.skipped is not None,
             "seconds": self.seconds,
@@ -136,15 +136,13 @@ class StepReport:
             "checkpoint_age_seconds": self.checkpoint_age_seconds,
         }
         if self.z_loss is not None:
-            row["z_loss"] = _finite(self.z_loss)
+            row["z_loss"] = finite(self.z_loss)
         if self.pipeline_idle_share is not None:
             row["pipeline_idle_share"] = self.pipeline_idle_share
         if self.context_imbalance is not None:
             row["context_imbalance"] = self.context_imbalance
         if self.experts is not None:
-            row["experts"] = {
-                name: _finite(value) for name, value in dataclasses.asdict(self.experts).items()
-            }
+            row["experts"] = {name: finite(value) for name, value in dataclasses.asdict(self.experts).items()}
         if self.skipped is not None:
             row |= {"reason": self.skipped, "sequences": [self.first_sequence, self.last_sequence]}
         if self.ranks:
@@ -155,10 +153,10 @@ class StepReport:
         if self.loading is not None:
             row["loading"] = dataclasses.asdict(self.loading)
         if self.validation_loss:
-            row["validation_loss"] = {name: _finite(value) for name, value in self.validation_loss.items()}
+            row["validation_loss"] = {name: finite(value) for name, value in self.validation_loss.items()}
         if self.gradient_norm_by_layer:
             row["grad_norm_by_layer"] = {
-                name: _finite(norm) for name, norm in self.gradient_norm_by_layer.items()
+                name: finite(norm) for name, norm in self.gradient_norm_by_layer.items()
             }
         if self.max_memory_bytes:
             row["max_memory_bytes"] = self.max_memory_bytes
@@ -227,15 +225,11 @@ def _over_ranks(row: Mapping[str, Any]) -> OverRanks:
 
 def straggler_row(straggler: Straggler) -> dict[str, object]:
     """A straggler as plain values, with its factor; one that is not finite is null."""
-    return dataclasses.asdict(straggler) | {"factor": _finite(straggler.factor)}
+    return dataclasses.asdict(straggler) | {"factor": finite(straggler.factor)}
 
 
 def _straggler(row: Mapping[str, Any]) -> Straggler:
     return Straggler(**{name: value for name, value in row.items() if name != "factor"})
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 class Sink(Protocol):

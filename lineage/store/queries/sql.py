@@ -94,11 +94,6 @@ def questions(
         yield partial(_answer, out, connection, limits)
 
 
-def text_literal(value: str) -> str:
-    """A text as an SQL literal; the only character that means something inside one is the quote."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 def _answer(out: Folder, connection: duckdb.DuckDBPyConnection, limits: Limits, sql: str) -> QueryResult:
     columns: tuple[str, ...] = ()
     rows: list[tuple[Json, ...]] = []
@@ -385,8 +380,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-def literal(text: str) -> str:
-    """A text as SQL has it."""
-    return "'" + text.replace("'", "''") + "'"

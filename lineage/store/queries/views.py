@@ -68,3 +68,8 @@ def _show(column: str, schema: pa.Schema) -> str:
     if kind == pa.float64():
         return f'CASE WHEN isnan("{column}") THEN NULL ELSE "{column}" END AS "{column}"'
     return f'"{column}"'
+
+
+def text_literal(value: str) -> str:
+    """A text as an SQL literal; the only character that means something inside one is the quote."""
+    return "'" + value.replace("'", "''") + "'"

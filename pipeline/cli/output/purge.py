@@ -370,11 +370,11 @@ def _write_csv(out: Folder, plan: PurgePlan, path: str, *, safe: bool) -> None:
 def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
     """How many hosts end in those that are named: `--host` takes none of them."""
     from lineage.store.queries.query import query
-    from lineage.store.queries.sql import literal
+    from lineage.store.queries.views import text_literal
 
     for host in plan.match.values if plan.match.kind == "host" else ():
         ending = "." + (named_host(host) or host)
-        condition = f"ends_with(host, {literal(ending)})"
+        condition = f"ends_with(host, {text_literal(ending)})"
         ((num,),) = query(out, f"SELECT count(DISTINCT host) FROM documents WHERE {condition}").rows
         if num:
             call = f"--domain {shlex.quote(ending[1:])}"

@@ -22,21 +22,14 @@ from dataclasses import asdict
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from pipeline.cli.arguments import add_json
+from pipeline.cli.arguments import add_json, add_outs_read, add_run_output
 from pipeline.cli.printing import print_json
 from pipeline.terminal import counted, visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
-    )
-    parser.add_argument(
-        "outs",
-        nargs="*",
-        metavar="OUT",
-        help="present locations of the outputs that the run read (the recorded ones)",
-    )
+    add_run_output(parser)
+    add_outs_read(parser)
     parser.add_argument("--purge", nargs="+", default=[], metavar="ID", help="only these purges (all)")
     way = parser.add_mutually_exclusive_group()
     way.add_argument(

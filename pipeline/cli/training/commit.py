@@ -15,21 +15,14 @@ import argparse
 from dataclasses import asdict
 
 from lineage.storage.folder import Folder
-from pipeline.cli.arguments import add_json, count
+from pipeline.cli.arguments import add_json, add_outs_read, add_run_output, count
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
-    )
-    parser.add_argument(
-        "outs",
-        nargs="*",
-        metavar="OUT",
-        help="present locations of the outputs that the run read (the recorded ones)",
-    )
+    add_run_output(parser)
+    add_outs_read(parser)
     parser.add_argument(
         "--workers", type=count, default=1, metavar="N", help="number of hashing processes (1)"
     )

@@ -15,16 +15,14 @@ import time
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
-from pipeline.cli.arguments import add_json
+from pipeline.cli.arguments import add_json, add_run_output
 from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
-    )
+    add_run_output(parser)
     parser.add_argument("--to", metavar="PAGE.html", help="write the page to this file")
     add_json(parser)
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
-from pipeline.cli.arguments import add_json, count
+from pipeline.cli.arguments import add_json, add_run_output, count
 from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import console, print_json, titled_table
 from pipeline.terminal import visible
@@ -45,9 +45,7 @@ _GAPS = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
-    )
+    add_run_output(parser)
     parser.add_argument("--attempt", type=count, metavar="N", help="the attempt (the newest with a trace)")
     parser.add_argument(
         "--nsight", action="append", default=[], metavar="FILE.sqlite",

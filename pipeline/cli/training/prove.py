@@ -17,15 +17,13 @@ from __future__ import annotations
 import argparse
 
 from lineage.storage.folder import Folder
-from pipeline.cli.arguments import add_json, count
+from pipeline.cli.arguments import add_json, add_run_output, count
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
-    )
+    add_run_output(parser)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--url", metavar="URL", help="the URL of a page (it is normalised)")
     what.add_argument(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
-from pipeline.cli.arguments import add_json, count
+from pipeline.cli.arguments import add_json, add_run_output, count
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
@@ -36,9 +36,7 @@ _SHOWN: Final = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
-    )
+    add_run_output(parser)
     parser.add_argument("--step", type=count, required=True, metavar="T", help="the step, counted from 0")
     parser.add_argument("--to", metavar="WHY.html", help="write the page to this file")
     parser.add_argument(

@@ -149,12 +149,6 @@ def cuts_of_slice(_: int, rows: pa.Table) -> PartitionResult:
     return PartitionResult(rows, DedupCounts(dropped={INSIDE: num_rejected} if num_rejected else {}))
 
 
-def mark_rows(context: InsideContext, name: str) -> pa.Table:
-    """What a partition found repeated, by slice."""
-    rows = context.read(name)
-    return routed(context.slice_of(ints(rows, "node")), rows)
-
-
 def marks_of_slice(_: int, rows: pa.Table) -> PartitionResult:
     """A slice's marks in order of document and place."""
     return PartitionResult(rows.sort_by([("node", "ascending"), ("start", "ascending")]))

@@ -34,6 +34,7 @@ from pipeline.dedup.inside.pieces import (
     PieceRows,
     cut_into_pieces,
     publish_pieces,
+    rows_by_slice,
 )
 from pipeline.dedup.partitions import PartitionPhases, PublishedPartitions
 from pipeline.dedup.rows import PartitionResult, ints, routed
@@ -186,7 +187,7 @@ class _Flow:
             marks = self.phase(
                 f"runs-by-slice{again}",
                 found.names,
-                cutting.mark_rows,
+                rows_by_slice,
                 cutting.marks_of_slice,
                 self.num_slices,
             )
@@ -205,7 +206,7 @@ class _Flow:
         """The road from lines to cuts."""
         found = self.phase(f"lines{again}", self.pieces(known), lines.line_rows, lines.repeated_lines)
         marks = self.phase(
-            f"lines-by-slice{again}", found.names, cutting.mark_rows, cutting.marks_of_slice, self.num_slices
+            f"lines-by-slice{again}", found.names, rows_by_slice, cutting.marks_of_slice, self.num_slices
         )
         return self.phase(
             f"cuts{again}",
@@ -222,7 +223,7 @@ class _Flow:
         ngrams = self.phase(
             "ngrams-by-slice",
             found.names,
-            paragraphs.paragraph_rows,
+            rows_by_slice,
             paragraphs.ngrams_of_slice,
             self.num_slices,
         )
@@ -232,9 +233,7 @@ class _Flow:
             tasks = self.paragraph_tasks(ngrams, states)
             seen = self.phase(f"seen-{rounds}", tasks, paragraphs.state_rows, paragraphs.seen_before)
             reduce = functools.partial(paragraphs.states_of_slice, self.context, states)
-            now = self.phase(
-                f"states-{rounds}", seen.names, paragraphs.paragraph_rows, reduce, self.num_slices
-            )
+            now = self.phase(f"states-{rounds}", seen.names, rows_by_slice, reduce, self.num_slices)
             # A slice of which all was decided before has no row now, and its file of that round holds.
             states = states | _by_number(now)
             num_unknown, rounds = now.counts.num_open, rounds + 1
@@ -243,7 +242,7 @@ class _Flow:
         marks = self.phase(
             "contained-by-slice",
             contained.names,
-            paragraphs.paragraph_rows,
+            rows_by_slice,
             paragraphs.contained_of_slice,
             self.num_slices,
         )
@@ -272,7 +271,7 @@ class _Flow:
             reduce = functools.partial(twins.twins, self.context)
             now = self.phase(f"twins-{rounds}", tasks, twins.twin_rows, reduce, self.num_slices)
             if not now.counts.num_open:
-                return self.phase("found", now.names, twins.found_rows, twins.found_of_slice, self.num_slices)
+                return self.phase("found", now.names, rows_by_slice, twins.found_of_slice, self.num_slices)
             tasks = [twins.TwinFile(name, "own") for name in cuts.names]
             tasks += [twins.TwinFile(name, "found") for name in now.names]
             rounds += 1

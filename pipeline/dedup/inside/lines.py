@@ -21,6 +21,7 @@ from pipeline.dedup.inside.pieces import (
     text_of,
 )
 from pipeline.dedup.rows import PartitionResult, halves, ints, prefix, routed
+from stages.dedup.candidates import begins_of
 from stages.dedup.inside.lines import lines_of, normalised_line, without_lines
 
 _MOST_SHARES: Final = 1 << 32
@@ -61,8 +62,7 @@ def repeated_lines(_: int, rows: pa.Table) -> PartitionResult:
     share = ints(rows, "share")
     by_hash = order[np.lexsort((low[order], high[order], share[order]))]
     high, low, share = high[by_hash], low[by_hash], share[by_hash]
-    new = np.ones(len(rows), np.bool_)
-    new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1]) | (share[1:] != share[:-1])
+    new = begins_of(high, low, share)
     first = by_hash[np.flatnonzero(new)][np.cumsum(new) - 1]
     again = ~new
     node, line, start = (ints(rows, name) for name in ("node", "line", "start"))

@@ -27,6 +27,7 @@ from pipeline.dedup.inside.pieces import (
 from pipeline.dedup.rows import PartitionResult, ints, routed
 from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.bands import I64
+from stages.dedup.candidates import begins_of
 from stages.dedup.inside.cuts import TooLittle, too_little
 from stages.dedup.inside.lines import lines_of, without_lines
 from stages.dedup.inside.paragraphs import WHOLE_DOCUMENT, ngram_hashes
@@ -101,12 +102,7 @@ def _with_states(context: InsideContext, task: SliceOfParagraphs) -> pa.Table:
 
 def _begins(rows: pa.Table, *more: str) -> np.ndarray:
     """Where a row is of another paragraph than the one before."""
-    found = np.ones(len(rows), np.bool_)
-    found[1:] = False
-    for name in ("node", "paragraph", *more):
-        values = ints(rows, name)
-        found[1:] |= values[1:] != values[:-1]
-    return found
+    return begins_of(*(ints(rows, name) for name in ("node", "paragraph", *more)))
 
 
 def seen_before(_: int, rows: pa.Table) -> PartitionResult:
@@ -132,7 +128,7 @@ def _by_hash(rows: pa.Table) -> pa.Table:
 def _first_of_hash(rows: pa.Table) -> I64:
     """For each row, the place of the first one with its hash."""
     hashes = ints(rows, "hash")
-    begins = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+    begins = np.flatnonzero(begins_of(hashes))
     return np.repeat(begins, np.diff(np.append(begins, len(hashes))))
 
 
@@ -148,12 +144,6 @@ def _sums(rows: pa.Table, summed: tuple[str, ...], more: tuple[str, ...] = ()) -
     keys = ["node", "paragraph", *more]
     found = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in summed])
     return found.select([*keys, *(f"{name}_sum" for name in summed)]).rename_columns([*keys, *summed])
-
-
-def paragraph_rows(context: InsideContext, name: str) -> pa.Table:
-    """What a partition found of paragraphs, by slice."""
-    rows = context.read(name)
-    return routed(context.slice_of(ints(rows, "node")), rows)
 
 
 def states_of_slice(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lineage.storage.folder import Folder
 from pipeline.dedup.inputs import ID, DedupUnit, node_of
 from pipeline.dedup.near import preferences
-from pipeline.dedup.rows import halves, ints
+from pipeline.dedup.rows import halves, ints, routed
 from pipeline.phases.groups import unit_verdicts
 from pipeline.results.rows import opened, read_rows
 from stages.dedup.bands import I64
@@ -106,6 +106,12 @@ class PieceOfCorpus(NamedTuple):
 
 
 _NONE: Final = np.empty(0, np.int64)
+
+
+def rows_by_slice(context: InsideContext, name: str) -> pa.Table:
+    """Rows that a phase has published, by slice of their documents."""
+    rows = context.read(name)
+    return routed(context.slice_of(ints(rows, "node")), rows)
 
 
 def cut_into_pieces(units: Sequence[tuple[DedupUnit, str, int, int]], chars_at_once: int) -> list[PieceRows]:

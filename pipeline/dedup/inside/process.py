@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from lineage.store.column_names import INSIDE
 from pipeline.cluster.session import num_nodes
+from pipeline.dedup.compare import dedup_unit
 from pipeline.dedup.exchange import Engine, InPhases, InProcess
-from pipeline.dedup.inputs import DedupUnit
 from pipeline.dedup.inside.apply import cut_units
 from pipeline.dedup.inside.flow import InsideJob, look_inside
 from pipeline.phases.phase import RunState
@@ -63,17 +63,7 @@ def inside_job(plan: RunPlan, read_results: Sequence[ReadResult], compared: Dedu
     table = effective_dedup(plan.recipe)
     verdicts = {(each.source_index, each.group): f"work/{each.name}" for each in compared.verdicts}
     units = (
-        (
-            DedupUnit(
-                source_index=unit.source_index,
-                file_index=unit.file_index,
-                keys=f"units/{unit.key}/keys.parquet",
-                part=result.part.file,
-            ),
-            verdicts[plan.group_of(unit)],
-            result.num_survivors,
-            result.num_chars,
-        )
+        (dedup_unit(unit, result), verdicts[plan.group_of(unit)], result.num_survivors, result.num_chars)
         for unit, result in zip(plan.units, read_results, strict=True)
     )
     return InsideJob(

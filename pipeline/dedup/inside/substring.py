@@ -22,7 +22,7 @@ from pipeline.dedup.inside.pieces import (
 )
 from pipeline.dedup.rows import PartitionResult, ints, routed
 from stages.dedup.bands import I64
-from stages.dedup.candidates import distinct_pairs
+from stages.dedup.candidates import begins_of, distinct_pairs
 from stages.dedup.inside.anchors import Anchors, anchor_counts, repeated_anchors
 from stages.dedup.inside.cuts import Cuts
 from stages.dedup.inside.runs import other_windows, repeated_runs
@@ -43,8 +43,7 @@ def shared_anchors(_: int, rows: pa.Table) -> PartitionResult:
     """The anchors that stand more than once in the corpus, for each slice that has them."""
     anchor = ints(rows, "anchor")
     order = np.argsort(anchor, kind="stable")
-    ordered = anchor[order]
-    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    begins = np.flatnonzero(begins_of(anchor[order]))
     sums = np.add.reduceat(rows["num"].to_numpy()[order].astype(np.int64), begins)
     repeated = np.zeros(len(order), np.bool_)
     repeated[order] = np.repeat(sums > 1, np.diff(np.append(begins, len(order))))

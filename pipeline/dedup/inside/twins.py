@@ -19,7 +19,8 @@ from pipeline.dedup.inside.pieces import InsideContext, open_piece, rows_between
 from pipeline.dedup.rows import PartitionResult, ints, routed
 from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.bands import I64
-from stages.dedup.inside.cuts import NO_TWIN
+from stages.dedup.candidates import begins_of
+from stages.dedup.inside.cuts import NO_TWIN, furthest
 
 _CUT: Final = ("node", "start", "end", "twin", "twin_start")
 FOUND: Final = pa.schema([
@@ -132,7 +133,7 @@ class _Own:
         end = start + (asked["end"] - asked["start"])[order]
         gap = _Stretches(*(ints(self._gaps, name) for name in ("node", "start", "end")))
         # Twins overlap each other: the furthest end so far is what a gap is held against.
-        used = _meet(_Stretches(node, start, _furthest(node, end)), gap)
+        used = _meet(_Stretches(node, start, furthest(begins_of(node), end)), gap)
         return self._gaps.filter(pa.array(~used))
 
     def place_of(self, node: I64, start: I64, between: pa.Table) -> I64:
@@ -147,15 +148,6 @@ class _Own:
         begin = np.searchsorted(nodes[order], node, side="left")
         found: I64 = start - (sums[before] - sums[begin])
         return found
-
-
-def _furthest(node: I64, end: I64) -> I64:
-    """The greatest end so far in each document; rows are in order of documents."""
-    number = np.cumsum(np.append(False, node[1:] != node[:-1])[: len(node)])
-    # The places of each document lie above all of the one before.
-    width = int(end.max(initial=0)) + 1
-    found: I64 = np.maximum.accumulate(end + number * width) - number * width
-    return found
 
 
 class _Stretches(NamedTuple):
@@ -206,12 +198,6 @@ def _ids(context: InsideContext, number: int, nodes: I64) -> _Ids:
             found_nodes.append(nodes[low:high])
             found_ids.append(ids.cast(ID).combine_chunks().take(pa.array(rows)))
     return _Ids(np.concatenate(found_nodes), pa.concat_arrays(found_ids))
-
-
-def found_rows(context: InsideContext, name: str) -> pa.Table:
-    """Cuts with their twins, by slice of the document that is cut."""
-    rows = context.read(name)
-    return routed(context.slice_of(ints(rows, "node")), rows)
 
 
 def found_of_slice(_: int, rows: pa.Table) -> PartitionResult:

@@ -7,7 +7,6 @@ say by how much."""
 from __future__ import annotations
 
 import difflib
-import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +18,7 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text
 
+from lineage.json_record import finite
 from lineage.secrets import without_secrets
 from lineage.store.column_names import INSIDE
 from lineage.store.rows import DocumentRow
@@ -202,17 +202,13 @@ def _finding_json(finding: Finding) -> FindingJson:
     plain: FindingJson = {
         "stage": finding.stage,
         "rule": finding.rule,
-        "value": _finite(finding.value),
-        "threshold": _finite(finding.threshold),
+        "value": finite(finding.value),
+        "threshold": finite(finding.threshold),
         "verdict": "rejected" if finding.rejected else "kept",
     }
     if finding.matched is not None:
         plain["matched"] = finding.matched
     return plain
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def render(explanation: Explanation, console: Console) -> None:
@@ -326,10 +322,10 @@ def recorded_json(explanation: Explanation, history: DocumentHistory) -> dict[st
         "status": row.status,
         "stage": row.stage,
         "rule": row.rule,
-        "value": _finite(row.value),
-        "threshold": _finite(row.threshold),
+        "value": finite(row.value),
+        "threshold": finite(row.threshold),
         "duplicate_of": None if row.duplicate_of is None else row.duplicate_of.hex(),
-        "similarity": _finite(row.similarity),
+        "similarity": finite(row.similarity),
         "agrees": agrees(explanation, row),
         **({"cuts": cuts} if cuts else {}),
     }

@@ -122,7 +122,8 @@ def _print_decisions(console: Console, out: str, history: DocumentHistory, limit
         decisions = list(of_stage)
         # Where every rule stands with its measure, a line that says only that the stage let the document pass
         # is none.
-        for number, decision in enumerate([d for d in decisions if len(decisions) == 1 or _tells(d)]):
+        told = [d for d in decisions if len(decisions) == 1 or d.verdict != "keep" or d.rule is not None]
+        for number, decision in enumerate(told):
             mark, style = _MARKS.get(decision.verdict, ("·", ""))
             line = (
                 Text(f"  {mark} ", style)
@@ -132,10 +133,6 @@ def _print_decisions(console: Console, out: str, history: DocumentHistory, limit
             console.print(line)
     if len(history.decisions) > len(shown):
         console.print(Text(f"  … and {len(history.decisions) - len(shown):,} more", "dim"))
-
-
-def _tells(decision: StageDecision) -> bool:
-    return decision.verdict != "keep" or decision.rule is not None
 
 
 def _words(decision: StageDecision) -> Text:

@@ -14,7 +14,15 @@ from lineage.store.delta import read_table
 from pipeline.page.guard import ALONE, HEADERS
 from pipeline.page.site import Site, aside
 from pipeline.page.views.ablations import ablations_of, report_of
-from pipeline.page.views.runs import Metrics, has_traces, metrics_of, profile_page, purges_of_run, shown_run
+from pipeline.page.views.runs import (
+    Metrics,
+    ShownRun,
+    has_traces,
+    metrics_of,
+    profile_page,
+    purges_of_run,
+    shown_run,
+)
 
 
 def routes(site: Site) -> Iterable[web.RouteDef]:
@@ -46,11 +54,10 @@ class _Runs:
         return web.Response(body=page, content_type="text/html", charset="utf-8", headers=ALONE)
 
     async def show(self, request: web.Request) -> web.Response:
-        site, name = self._site, request.match_info["run"]
-        shown = await aside(lambda: shown_run(site.out, site.tracer(), name))
+        shown = await self._shown(request)
         metrics: Metrics = await aside(metrics_of, shown.run.output)
         traced = await aside(has_traces, shown.run.output)
-        return site.show(request, "run", shown=shown, metrics=metrics, traced=traced)
+        return self._site.show(request, "run", shown=shown, metrics=metrics, traced=traced)
 
     async def step(self, request: web.Request) -> web.Response:
         """The documents of a step, or of one of its rows."""
@@ -61,16 +68,12 @@ class _Runs:
         raise web.HTTPFound(f"{self._site.base}search?{urlencode({'q': wanted})}", headers=HEADERS)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        site, name = self._site, request.match_info["run"]
-        shown = await aside(lambda: shown_run(site.out, site.tracer(), name))
-        metrics: Metrics = await aside(metrics_of, shown.run.output)
+        metrics: Metrics = await aside(metrics_of, (await self._shown(request)).run.output)
         return web.Response(text=metrics.as_json(), content_type="application/json", headers=HEADERS)
 
     async def profile(self, request: web.Request) -> web.Response:
         """What the run's traces say, as `sluice train profile` writes it."""
-        site, name = self._site, request.match_info["run"]
-        shown = await aside(lambda: shown_run(site.out, site.tracer(), name))
-        page = await aside(profile_page, shown.run.output)
+        page = await aside(profile_page, (await self._shown(request)).run.output)
         return web.Response(text=page, content_type="text/html", headers=ALONE)
 
     async def purges(self, request: web.Request) -> web.Response:
@@ -78,6 +81,12 @@ class _Runs:
         site, name = self._site, request.match_info["run"]
         found = await aside(lambda: purges_of_run(site.out, site.lookup(), name, self._placed()))
         return site.piece(request, "_run_purges", f"Purges and run {name}", found=found)
+
+    async def _shown(self, request: web.Request) -> ShownRun:
+        """The run that the URL names."""
+        site, name = self._site, request.match_info["run"]
+        shown: ShownRun = await aside(lambda: shown_run(site.out, site.tracer(), name))
+        return shown
 
     def _placed(self) -> dict[str, list[bytes]]:
         """The documents with tokens that each purge took."""

@@ -15,10 +15,10 @@ from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow
 from lineage.trace.nearest import nearest
-from lineage.trace.tracer import UnknownError
+from lineage.trace.tracer import UnknownError, one_each
 from pipeline.inspect.purge_targets import targets_where
 from pipeline.page.notes import BasketItem
-from pipeline.page.views.search import distinct, recorded_spelling
+from pipeline.page.views.search import recorded_spelling
 from pipeline.page.views.written import NamesInText
 
 _MOST_NEAREST: Final = 20
@@ -62,7 +62,7 @@ def named_by(
     for item in items:
         try:
             if item.kind in {"doc", "url"}:
-                rows = distinct(of_ids[item.value] if item.kind == "doc" else of_urls[item.value])
+                rows = one_each(of_ids[item.value] if item.kind == "doc" else of_urls[item.value])
                 named = NamedByItem(item=item, rows=tuple(rows), num=len(rows))
             elif item.kind == "where":
                 match = None if conditions_of is None else targets_where(conditions_of, item.value).match

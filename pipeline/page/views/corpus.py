@@ -17,7 +17,7 @@ from lineage.storage.folder import Folder
 from lineage.store.checked import LogSums
 from lineage.store.delta import log_sums, read_purges, read_table
 from lineage.store.queries.query import answers
-from lineage.store.queries.sql import literal
+from lineage.store.queries.views import text_literal
 from lineage.verify.rows import rows_of
 
 WIDTH: Final = 1000
@@ -82,7 +82,7 @@ def read_front(out: Folder, index: Index, version: int | None = None) -> dict[st
         "version": index.version if version is None else version,
         "flows": flows(read_table(out, "steps", sums=sums)),
         "rules": [
-            {"rule": rule, "num": num, "sql": listing(f"rule = {literal(rule)}")}
+            {"rule": rule, "num": num, "sql": listing(f"rule = {text_literal(rule)}")}
             for rule, num in sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))
         ],
         "purges": purges.to_pylist(),
@@ -121,8 +121,8 @@ def _flow(source: str, rows: Sequence[_StageCounts]) -> Flow:
     width = WIDTH / max(len(rows), 1)
     bands = []
     for number, row in enumerate(rows):
-        here = f"source = {literal(source)}"
-        stages = ", ".join(literal(later.stage) for later in rows[number + 1 :])
+        here = f"source = {text_literal(source)}"
+        stages = ", ".join(text_literal(later.stage) for later in rows[number + 1 :])
         passed = f"stage IS NULL{f' OR stage IN ({stages})' if stages else ''}"
         bands.append(
             Band(
@@ -134,7 +134,7 @@ def _flow(source: str, rows: Sequence[_StageCounts]) -> Flow:
                 width=width,
                 height_out=_hairline(_HEIGHT * row.num_out / most, row.num_out),
                 width_rejected=_hairline(_REJECTED * width * row.num_rejected / most, row.num_rejected),
-                rejected_sql=listing(f"{here} AND stage = {literal(row.stage)}"),
+                rejected_sql=listing(f"{here} AND stage = {text_literal(row.stage)}"),
                 out_sql=listing(f"{here} AND ({passed})"),
             )
         )
@@ -225,7 +225,9 @@ def _selected(where: str) -> str:
 
 
 def _of_value(column: str) -> Callable[[Any], str]:
-    return lambda name: _selected(f"{column} IS NULL" if name is None else f"{column} = {literal(str(name))}")
+    return lambda name: _selected(
+        f"{column} IS NULL" if name is None else f"{column} = {text_literal(str(name))}"
+    )
 
 
 def _of_index(kind: str) -> Callable[[Any], str]:

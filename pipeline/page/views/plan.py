@@ -21,11 +21,11 @@ from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, PurgedRow, PurgeRow
 from lineage.trace.exposure import TrainingRun
+from lineage.trace.tracer import one_each
 from pipeline.inspect.hooks import plan_hooks
 from pipeline.inspect.trace.tracing import UNREADABLE, TrainingAccount, make_tracer, training_account
 from pipeline.page.notes import BasketItem
 from pipeline.page.views.basket import NamedByItem, named_by
-from pipeline.page.views.search import distinct
 from pipeline.page.views.texts import clean_text, masked
 from trainer.evidence.certificate_file import CertificateError, parse_certificate
 from trainer.provenance.facts import FACTS_FILE
@@ -191,10 +191,10 @@ def _planned_items(number: int, named: NamedByItem, by_id: Mapping[bytes, str]) 
 def _kept_copies(out: Folder, ids: Sequence[bytes], by_id: Mapping[bytes, str]) -> list[KeptCopy]:
     """The kept copies of these ids, each with the named documents that repeat it."""
     lookup = Lookup(out)
-    copies = distinct(lookup.documents(ids))
+    copies = one_each(lookup.documents(ids))
     members = lookup.members({row.cluster_id for row in copies if row.cluster_id is not None})
     in_place = {m.doc_id: m for m in members if m.duplicate_of in by_id and by_id.get(m.doc_id) == "target"}
-    rows = distinct(lookup.documents(sorted(in_place)[:MOST_SHOWN]))
+    rows = one_each(lookup.documents(sorted(in_place)[:MOST_SHOWN]))
     return [
         KeptCopy(
             row=copy,

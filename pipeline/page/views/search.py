@@ -14,7 +14,7 @@ from lineage.recipe import whole_number
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, ShardSpan
 from lineage.trace.nearest import nearest_urls
-from lineage.trace.tracer import Tracer, UnknownError
+from lineage.trace.tracer import Tracer, UnknownError, one_each
 from pipeline.page.notes import ItemKind
 from pipeline.page.views.written import read_written
 
@@ -91,7 +91,7 @@ def _of_digest(lookup: Lookup, tracer: Tracer, digest: bytes) -> NamedDocuments:
     rows = lookup.documents([digest])
     if rows:
         return NamedDocuments(what=f"document {digest.hex()}", rows=(tracer.by_id(digest).row,), num=1)
-    rows = distinct(lookup.by_hashes([digest]))
+    rows = one_each(lookup.by_hashes([digest]))
     if not rows:
         near = ", ".join(known.hex() for known in lookup.ids_beside(digest, 3))
         raise UnknownError(
@@ -133,7 +133,7 @@ def _of_url(lookup: Lookup, url: str) -> NamedDocuments:
     for spelling, rows in lookup.of_urls(asked).items():
         if rows:
             note = "" if spelling in given else f"found as {spelling}: with a slash more or less"
-            return _found(f"URL {spelling}", distinct(rows), note)
+            return _found(f"URL {spelling}", one_each(rows), note)
     return NamedDocuments(what=f"URL {url}", rows=(), num=0, near=tuple(nearest_urls(lookup, given[0])))
 
 
@@ -157,7 +157,7 @@ def _of_host(lookup: Lookup, name: str) -> NamedDocuments:
     ids = list(dict.fromkeys(row.doc_id for row in lookup.host(host, MOST_FOUND)))
     if not ids:
         raise UnknownError(f"no document of host {host!r}")
-    rows = {row.doc_id: row for row in distinct(lookup.documents(ids))}
+    rows = {row.doc_id: row for row in one_each(lookup.documents(ids))}
     num = len(ids) if len(ids) < MOST_FOUND else lookup.num_of_host(host)
     found = tuple(rows[doc_id] for doc_id in ids if doc_id in rows)
     return NamedDocuments(what=f"host {host}", rows=found, num=num, whole=("host", host))
@@ -170,7 +170,7 @@ def _of_domain(lookup: Lookup, name: str) -> NamedDocuments:
         raise UnknownError(f"no document of domain {host!r}")
     return NamedDocuments(
         what=f"domain {host}",
-        rows=tuple(distinct(lookup.documents(sorted(ids)[:MOST_FOUND]))),
+        rows=tuple(one_each(lookup.documents(sorted(ids)[:MOST_FOUND]))),
         num=len(set(ids)),
         whole=("domain", host),
     )
@@ -187,7 +187,7 @@ def _of_token(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | 
     [placements] = lookup.at_spans([ShardSpan(place["source"], numbers[0], numbers[1], 1)])
     if not placements:
         return None
-    return _found(f"token {wanted}", distinct(lookup.documents([row.doc_id for row in placements])))
+    return _found(f"token {wanted}", one_each(lookup.documents([row.doc_id for row in placements])))
 
 
 def named_step(tracer: Tracer, wanted: str) -> tuple[str, int, int | None] | None:
@@ -203,7 +203,7 @@ def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | 
     place = _PLACE.fullmatch(wanted)
     if place is None:
         return None
-    rows = distinct(lookup.by_place(place["file"], int(place["offset"])))
+    rows = one_each(lookup.by_place(place["file"], int(place["offset"])))
     if not rows and "@" in wanted:
         raise UnknownError(
             f"no document at {place['offset']} of {place['file']!r} (file names are relative, as in column"
@@ -214,11 +214,3 @@ def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | 
 
 def _found(what: str, rows: Sequence[DocumentRow], note: str = "") -> NamedDocuments:
     return NamedDocuments(what=what, rows=tuple(rows[:MOST_FOUND]), num=len(rows), note=note)
-
-
-def distinct(rows: Sequence[DocumentRow]) -> list[DocumentRow]:
-    """One row for each id, the one that was kept first."""
-    best: dict[bytes, DocumentRow] = {}
-    for row in sorted(rows, key=lambda row: (row.status != "kept", row.stage == "identity")):
-        best.setdefault(row.doc_id, row)
-    return [best[doc_id] for doc_id in dict.fromkeys(row.doc_id for row in rows)]

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import regex
 
+from stages.dedup.candidates import begins_of
 from stages.dedup.inside.anchors import I64
 from stages.dedup.inside.options import MOSTLY_REPEATED, TOO_SHORT, InsideTable
 
@@ -57,9 +58,8 @@ def joined(cuts: Cuts) -> Cuts:
     order = np.lexsort((cuts.start, shift, cuts.twin, cuts.document))
     document, start, end, twin, _ = cuts.take(order)
     shift = shift[order]
-    group = np.ones(len(order), np.bool_)
-    group[1:] = (document[1:] != document[:-1]) | (twin[1:] != twin[:-1]) | (shift[1:] != shift[:-1])
-    reached = _reached(group, end)
+    group = begins_of(document, twin, shift)
+    reached = furthest(group, end)
     new = group.copy()
     new[1:] |= start[1:] > reached[:-1]
     begins = np.flatnonzero(new)
@@ -67,13 +67,11 @@ def joined(cuts: Cuts) -> Cuts:
     return Cuts(document[begins], start[begins], ends, twin[begins], start[begins] + shift[begins])
 
 
-def _reached(group: np.ndarray, end: I64) -> I64:
-    """The greatest end so far within each group."""
-    if not len(end):
-        return end
+def furthest(group: np.ndarray, end: I64) -> I64:
+    """The greatest end so far within each group; `group` is true where one begins."""
     number = np.cumsum(group)
     # Each group lies above all ends of the group before it.
-    width = int(end.max()) + 1
+    width = int(end.max(initial=0)) + 1
     found: I64 = np.maximum.accumulate(end + number * width) - number * width
     return found
 
@@ -82,9 +80,8 @@ def without_overlap(cuts: Cuts) -> Cuts:
     """The same characters, each in one cut."""
     order = np.lexsort((-cuts.end, cuts.start, cuts.document))
     document, start, end, twin, twin_start = cuts.take(order)
-    group = np.ones(len(order), np.bool_)
-    group[1:] = document[1:] != document[:-1]
-    reached = _reached(group, end)
+    group = begins_of(document)
+    reached = furthest(group, end)
     begin = start.copy()
     begin[1:] = np.where(group[1:], start[1:], np.maximum(start[1:], reached[:-1]))
     left = np.flatnonzero(end > begin)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stages.dedup.candidates import begins_of
 from stages.dedup.inside.anchors import I64, U64, Bytes, character_begins, gram_hashes
 
 _WINDOWS_AT_ONCE: Final = 1 << 20
@@ -54,7 +55,7 @@ def _together(anchor: U64, num_windows: I64) -> Iterator[I64]:
     """Rows whose anchor others have too, all of some anchors at a time, each time in their own order."""
     order = np.argsort(anchor, kind="stable")
     ordered = anchor[order]
-    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
+    begins = np.flatnonzero(begins_of(ordered))
     ends = np.append(begins[1:], len(order))
     shared = ends - begins > 1
     begins, ends = begins[shared], ends[shared]
@@ -99,7 +100,7 @@ def _first_equal(values: U64) -> I64:
     """The first place that holds the same value as each one."""
     order = np.argsort(values)
     ordered = values[order]
-    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
+    begins = np.flatnonzero(begins_of(ordered))
     firsts = np.minimum.reduceat(order, begins) if len(order) else order
     found = np.empty(len(values), np.int64)
     found[order] = np.repeat(firsts, np.diff(np.append(begins, len(order))))

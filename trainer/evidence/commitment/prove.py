@@ -17,7 +17,7 @@ from trainer.evidence.commitment.commit import FOLDER, Commitment, canonical, re
 from trainer.evidence.commitment.keys import Kind, key_of
 from trainer.evidence.commitment.tree import BLOCK_LEAVES, LEAF, LeafParts, leaf_hashes, leaf_parts, path_of
 from trainer.huggingface.model_card import checkpoints_of
-from trainer.provenance.facts import refuse_no_run
+from trainer.provenance.facts import require_run
 
 PROOF_VERSION: Final = 1
 _SIZE: Final = LEAF.itemsize
@@ -81,7 +81,7 @@ def proof_bytes(proof: ReadingProof) -> bytes:
 
 
 def _committed(output: Folder, step: int | None) -> Commitment:
-    refuse_no_run(output)
+    require_run(output)
     found = [each for each in checkpoints_of(output) if step in (None, each.step)]
     names = (
         [found[-1].name]

@@ -26,7 +26,7 @@ from trainer.attempts import attempts
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.model_card import checkpoints_of
 from trainer.order import Order, OrderPlan
-from trainer.provenance.facts import FACTS_FILE, outs_read, owner_of, refuse_no_run
+from trainer.provenance.facts import outs_to_read, require_run
 from trainer.provenance.reached import read_facts
 from trainer.recovery.readings import as_of, find_purges
 
@@ -64,18 +64,12 @@ def open_read(
 ) -> ReadCheckpoint:
     """The newest checkpoint of the run at `output`, or this one; `outs`: where the outputs that the run read lie now.
     RecipeError where it is no run's output or has no checkpoint, StorageError where an output cannot be read."""
-    refuse_no_run(output)
+    run = require_run(output)
     found = checkpoints_of(output)
     if checkpoint is None and not found:
         raise RecipeError(f"{output.url} has no complete checkpoint yet: the same `sluice train` saves one")
     chosen = checkpoint or found[-1]
-    read = outs or outs_read(output)
-    if not read:
-        raise RecipeError(
-            f"{output.at(FACTS_FILE)} says nothing of what the run read: it is damaged, or was replaced"
-        )
-    run = owner_of(output)
-    assert run is not None, "refused above"
+    read = outs_to_read(output, outs)
     return ReadCheckpoint(
         output=output,
         run=run,

@@ -8,7 +8,7 @@ from typing import Final
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.queries.query import answers
-from lineage.store.queries.sql import literal
+from lineage.store.queries.views import text_literal
 from lineage.store.rows import DocumentRow
 from pipeline.report.data import PublisherSignals
 from pipeline.report.rights import HOST, LEFT, QUESTIONS, records_signals, signals_of
@@ -72,7 +72,7 @@ def shown_signals(out: Folder, version: int | None) -> SignalsShown | None:
     return SignalsShown(
         uses=_uses(found),
         kinds=tuple(
-            SignalCount(name=kind, num=num, sql=listing(_with(f"signal.kind = {literal(kind)}")))
+            SignalCount(name=kind, num=num, sql=listing(_with(f"signal.kind = {text_literal(kind)}")))
             for kind, num in found.kinds
         ),
         hosts=tuple(
@@ -82,8 +82,8 @@ def shown_signals(out: Folder, version: int | None) -> SignalsShown | None:
                 num=host.num_documents,
                 num_tokens=host.num_tokens,
                 sql=listing(
-                    f"training_use = 'denied' AND training_use_by = {literal(host.kind)}"
-                    f" AND {HOST} = {literal(host.host)}"
+                    f"training_use = 'denied' AND training_use_by = {text_literal(host.kind)}"
+                    f" AND {HOST} = {text_literal(host.host)}"
                 ),
             )
             for host in found.hosts
@@ -93,7 +93,7 @@ def shown_signals(out: Folder, version: int | None) -> SignalsShown | None:
                 name=value,
                 num=num,
                 num_hosts=num_hosts,
-                sql=listing(_with(f"signal.kind = 'license' AND signal.value = {literal(value)}")),
+                sql=listing(_with(f"signal.kind = 'license' AND signal.value = {text_literal(value)}")),
             )
             for value, num, num_hosts in found.licenses
         ),
@@ -113,7 +113,9 @@ def listing(where: str) -> str:
 def _uses(found: PublisherSignals) -> tuple[SignalCount, ...]:
     nums = {"denied": found.num_denied, "allowed": found.num_allowed, "unknown": found.num_unknown}
     return tuple(
-        SignalCount(name=use, num=num, sql=listing(f"coalesce(training_use, 'unknown') = {literal(use)}"))
+        SignalCount(
+            name=use, num=num, sql=listing(f"coalesce(training_use, 'unknown') = {text_literal(use)}")
+        )
         for use, num in nums.items()
     )
 
