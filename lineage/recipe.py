@@ -116,14 +116,10 @@ def key(
         "unless": unless,
     }
     if isinstance(default, (list, dict)) or dataclasses.is_dataclass(default):
-        return dataclasses.field(default_factory=functools.partial(_same, default), metadata=metadata)
+        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def load_recipe(path: str | Path, shape: type[T], overrides: Sequence[str] = ()) -> T:

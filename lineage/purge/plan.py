@@ -136,17 +136,13 @@ class PurgePlan:
         return content_hash(json.dumps(state, ensure_ascii=True).encode()).hex()
 
 
-def _nowhere(_doc_id: bytes) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHooks:
     """What planning needs from higher layers: whether two clean texts count as near copies; which earlier
     output holds a document (NotOpenedError: none that could be opened)."""
 
     resembles: Callable[[str, str], bool]
-    find_elsewhere: Callable[[bytes], str | None] = _nowhere
+    find_elsewhere: Callable[[bytes], str | None] = lambda doc_id: None
 
 
 def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import quote
 
 from httpx2 import HTTPError
 from huggingface_hub import HfFileSystem
@@ -59,7 +60,7 @@ class HubClient(HfFileSystem):  # type: ignore[misc]
         """The web address of a file, and the headers with which it is asked for: they hold the token."""
         parsed = parse_hf_uri(url)
         if parsed.is_bucket:
-            place: str = f"{self.endpoint}/buckets/{parsed.id}/resolve/{_quoted(parsed.path_in_repo)}"
+            place: str = f"{self.endpoint}/buckets/{parsed.id}/resolve/{quote(parsed.path_in_repo)}"
         else:
             from huggingface_hub import hf_hub_url
 
@@ -186,9 +187,3 @@ def _clear_error(error: Exception, shown: str) -> Exception:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)

@@ -39,18 +39,6 @@ class Verification:
     num_retokenized: int = 0
 
 
-def _nowhere(_doc_id: bytes) -> bool:
-    return False
-
-
-def _as_it_should_be(_out: Folder, _index: Index) -> str | None:
-    return None
-
-
-def _no_repeats(_out: Folder, _index: Index) -> Iterator[Problem]:
-    return iter(())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyHooks:
     """What `verify` needs from higher layers: the Jaccard similarity of two clean texts as the run measured
@@ -62,9 +50,9 @@ class VerifyHooks:
 
     jaccard: Callable[[str, str], float]
     share_band: Callable[[str, str], bool] | None = None
-    known_elsewhere: Callable[[bytes], bool] = _nowhere
-    stale_report: Callable[[Folder, Index], str | None] = _as_it_should_be
-    wrong_repeats: Callable[[Folder, Index], Iterator[Problem]] = _no_repeats
+    known_elsewhere: Callable[[bytes], bool] = lambda doc_id: False
+    stale_report: Callable[[Folder, Index], str | None] = lambda out, index: None
+    wrong_repeats: Callable[[Folder, Index], Iterator[Problem]] = lambda out, index: iter(())
 
 
 def guarded(check: str, where: str, problems: Iterator[Problem]) -> Iterator[Problem]:

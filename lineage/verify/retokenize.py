@@ -44,10 +44,6 @@ _ENCODE_CHARS: Final = 4 << 20
 _SAMPLE_KEY: Final = blake3(b"sluice retokenize").digest()
 
 
-def _nothing(_num: int) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retokenize:
     """What it takes: the tokenizer that made the shards, as functions, and the share of documents to look at.
@@ -60,7 +56,7 @@ class Retokenize:
     decode: Callable[[Tokens], str]
     keeps: Callable[[str], bool]
     share: float = 1.0
-    progress: Callable[[int], None] = _nothing
+    progress: Callable[[int], None] = lambda num: None
 
 
 @dataclass(slots=True)

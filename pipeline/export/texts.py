@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -83,7 +83,8 @@ def kept_texts(job: ExportJob, unit: ExportUnit) -> Iterator[TextRow]:
 
 
 def _of_part(out: Folder, lookup: Lookup, part: PartFile, dedup: PartFile) -> Iterator[TextRow]:
-    kept = dict(zip(*_columns(out, dedup), strict=True))
+    columns = read_rows(out, dedup.file, ["part_row", "doc_id"], dedup.hash)
+    kept = dict(zip(columns["part_row"].to_pylist(), columns["doc_id"].to_pylist(), strict=True))
     if not kept:
         return
     file_path, offsets = _places(lookup, part, next(iter(kept.values())))
@@ -114,11 +115,6 @@ def _of_part(out: Folder, lookup: Lookup, part: PartFile, dedup: PartFile) -> It
                     record_id=plain.get("record_id"),
                 )
             first += batch.num_rows
-
-
-def _columns(out: Folder, dedup: PartFile) -> list[list[Any]]:
-    rows = read_rows(out, dedup.file, ["part_row", "doc_id"], dedup.hash)
-    return [rows["part_row"].to_pylist(), rows["doc_id"].to_pylist()]
 
 
 def _places(lookup: Lookup, part: PartFile, doc_id: bytes) -> tuple[str | None, dict[int, int]]:

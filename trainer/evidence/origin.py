@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import cast
 
 from lineage.ids import content_hash
 from lineage.storage.folder import Folder, split
@@ -106,17 +107,6 @@ def init_from(certified: CertifiedCheckpoint) -> list[OriginRow]:
                 if run.run == name
                 for _, exposure in readings(as_of(run, attempts(output), made.attempt, made.step), purged)
             )
-        origin = link.origin
-        rows.append(
-            {
-                "url": origin.url,
-                "digest": origin.digest,
-                "output": origin.output,
-                "run": origin.run,
-                "step": origin.step,
-                "attempt": origin.attempt,
-                "readings": num,
-                "why_unknown": link.why_unknown,
-            }
-        )
+        row = asdict(link.origin) | {"readings": num, "why_unknown": link.why_unknown}
+        rows.append(cast(OriginRow, row))
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, get_args
 
@@ -65,13 +65,9 @@ def _why_unused(group: OptimizerGroup, num_axes: Mapping[str, int]) -> str:
         return f"each parameter that it matches, {matched[0]} first, is in a group before it"
     if group.match == "head":
         return "the output matrix of this model is its embedding: match embedding"
-    here = ", ".join(_in_order(role_of(name, axes) for name, axes in num_axes.items()))
+    found = {role_of(name, axes) for name, axes in num_axes.items()}
+    here = ", ".join(role for role in ROLES if role in found)
     example = next(iter(num_axes))
     return (
         f"no parameter of the model matches; expected one of {here}, or a pattern of names such as {example}"
     )
-
-
-def _in_order(roles: Iterable[Role]) -> list[Role]:
-    found = set(roles)
-    return [role for role in ROLES if role in found]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from lineage.json_record import finite
+from lineage.json_record import JsonRecord, finite, json_name
 from trainer.data.figures import LoadFigures
 from trainer.evaluation.result import EvaluationResult
 from trainer.telemetry.stragglers import Straggler
@@ -16,13 +16,13 @@ from trainer.telemetry.symptoms import Symptom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverRanks:
+class OverRanks(JsonRecord):
     """Seconds of one phase over the ranks."""
 
-    least: float
+    least: float = json_name("min")
     mean: float
-    most: float
-    slowest_rank: int
+    most: float = json_name("max")
+    slowest_rank: int = json_name("slowest")
 
     @staticmethod
     def of(seconds: Sequence[float]) -> OverRanks:
@@ -146,8 +146,8 @@ class StepReport:
         if self.skipped is not None:
             row |= {"reason": self.skipped, "sequences": [self.first_sequence, self.last_sequence]}
         if self.ranks:
-            row["ranks"] = {phase: _row(times) for phase, times in self.ranks.items()}
-            row["own_ranks"] = {phase: _row(times) for phase, times in self.own_ranks.items()}
+            row["ranks"] = {phase: times.to_json() for phase, times in self.ranks.items()}
+            row["own_ranks"] = {phase: times.to_json() for phase, times in self.own_ranks.items()}
         if self.stragglers:
             row["stragglers"] = [straggler_row(each) for each in self.stragglers]
         if self.loading is not None:
@@ -199,8 +199,10 @@ class StepReport:
             data_wait_seconds=row["data_wait_seconds"],
             own=row["own"],
             waiting=row["waiting"],
-            ranks={phase: _over_ranks(times) for phase, times in row.get("ranks", {}).items()},
-            own_ranks={phase: _over_ranks(times) for phase, times in row.get("own_ranks", {}).items()},
+            ranks={phase: OverRanks.from_json(times) for phase, times in row.get("ranks", {}).items()},
+            own_ranks={
+                phase: OverRanks.from_json(times) for phase, times in row.get("own_ranks", {}).items()
+            },
             stragglers=tuple(_straggler(each) for each in row.get("stragglers", ())),
             loading=LoadFigures(**row["loading"]) if "loading" in row else None,
             checkpoint_age_seconds=row["checkpoint_age_seconds"],
@@ -213,14 +215,6 @@ class StepReport:
             goodput=row.get("goodput", {}),
             health=tuple(Symptom(**symptom) for symptom in row.get("health", ())),
         )
-
-
-def _row(times: OverRanks) -> dict[str, float]:
-    return {"min": times.least, "mean": times.mean, "max": times.most, "slowest": times.slowest_rank}
-
-
-def _over_ranks(row: Mapping[str, Any]) -> OverRanks:
-    return OverRanks(least=row["min"], mean=row["mean"], most=row["max"], slowest_rank=row["slowest"])
 
 
 def straggler_row(straggler: Straggler) -> dict[str, object]:

@@ -64,17 +64,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json([answer.as_json() for answer in answers])
         return 0
-    _print_side_by_side(answers)
+    _print_counts("recipe", [(visible(answer.recipe), answer.total) for answer in answers])
     for answer in answers:
         _print_answer(answer)
         if answer.total.open:
             _print_open(answer, out, options.overrides)
     return 0
-
-
-def _print_side_by_side(answers: Sequence[TuneResult]) -> None:
-    rows = [(visible(answer.recipe), answer.total) for answer in answers]
-    _print_counts("recipe", rows)
 
 
 def _print_counts(head: str, rows: Sequence[tuple[str, TuneCounts]]) -> None:

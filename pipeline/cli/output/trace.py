@@ -87,7 +87,9 @@ def run(options: argparse.Namespace) -> int:
         last = tracer.last_of_host(options.host) if is_cut else None
         print_json(documents_json(histories, options.limit, num, last))
     else:
-        _print(options.out, histories, options.limit, num)
+        from pipeline.inspect.trace.document_history import print_list
+
+        print_list(console(), options.out, histories, options.limit, num)
     return 0
 
 
@@ -159,9 +161,3 @@ def _hash(text: str) -> bytes:
         return parse_id(text)
     except ValueError as error:
         raise RecipeError(f"--hash: {error}") from error
-
-
-def _print(out: str, histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
-    from pipeline.inspect.trace.document_history import print_list
-
-    print_list(console(), out, histories, limit, num)

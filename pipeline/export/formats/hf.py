@@ -4,8 +4,8 @@ where each configuration and split lies (https://huggingface.co/docs/hub/dataset
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -43,11 +43,11 @@ def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     write_texts(job, unit, sink, _open)
 
 
-@contextmanager
-def _open(sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str) -> Iterator[TextRows]:
+def _open(
+    sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str
+) -> AbstractContextManager[TextRows]:
     name = unit.name(".parquet", split or _ONLY_SPLIT, folder="data")
-    with text_rows(sink, name, split, _SCHEMA, _columns) as rows:
-        yield rows
+    return text_rows(sink, name, split, _SCHEMA, _columns)
 
 
 def _columns(row: TextRow) -> dict[str, object]:

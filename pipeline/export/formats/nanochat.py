@@ -3,8 +3,7 @@ set."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Final
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from blake3 import blake3
 
 from pipeline.export.formats.parquet import TextRows, text_rows
 from pipeline.export.sink import ExportSink
-from pipeline.export.texts import TextRow, kept_texts
+from pipeline.export.texts import kept_texts
 from pipeline.export.units import ExportJob, ExportUnit
 
 _SCHEMA: Final = pa.schema([("text", pa.string()), ("id", pa.string())])
@@ -43,13 +42,7 @@ def _drawn(doc_id: bytes) -> bytes:
     return blake3(doc_id, key=_KEY).digest(length=8)
 
 
-@contextmanager
-def _open(sink: ExportSink, unit: ExportUnit, split: str) -> Iterator[TextRows]:
+def _open(sink: ExportSink, unit: ExportUnit, split: str) -> AbstractContextManager[TextRows]:
     prefix = "shard" if split == "train" else split
     name = f"{prefix}-{unit.name('.parquet', between='-')}"
-    with text_rows(sink, name, split, _SCHEMA, _columns) as rows:
-        yield rows
-
-
-def _columns(row: TextRow) -> dict[str, object]:
-    return {"text": row.text, "id": row.id}
+    return text_rows(sink, name, split, _SCHEMA, lambda row: {"text": row.text, "id": row.id})

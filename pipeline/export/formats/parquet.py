@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +20,10 @@ def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     write_texts(job, unit, sink, _open)
 
 
-@contextmanager
-def _open(sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str) -> Iterator[TextRows]:
-    with text_rows(sink, unit.name(".parquet", split), split, COLUMNS, TextRow.plain) as rows:
-        yield rows
+def _open(
+    sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str
+) -> AbstractContextManager[TextRows]:
+    return text_rows(sink, unit.name(".parquet", split), split, COLUMNS, TextRow.plain)
 
 
 class TextRows:

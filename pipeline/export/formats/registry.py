@@ -15,14 +15,6 @@ from pipeline.export.sink import ExportSink
 from pipeline.export.units import ExportJob, ExportUnit
 
 
-def _none(_job: ExportJob, _files: Sequence[ExportedFile]) -> Mapping[str, bytes]:
-    return {}
-
-
-def _any(_out: Folder, _request: ExportRequest) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """`write` writes a unit's files; `index_files` gives what is written once at the end, by name, from all
@@ -33,9 +25,9 @@ class Format:
 
     reads: str
     write: Callable[[ExportJob, ExportUnit, ExportSink], None]
-    index_files: Callable[[ExportJob, Sequence[ExportedFile]], Mapping[str, bytes]] = _none
+    index_files: Callable[[ExportJob, Sequence[ExportedFile]], Mapping[str, bytes]] = lambda job, files: {}
     has_splits: bool = True
-    check: Callable[[Folder, ExportRequest], None] = _any
+    check: Callable[[Folder, ExportRequest], None] = lambda out, request: None
     to_load: str = ""
 
 
