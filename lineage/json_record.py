@@ -23,6 +23,15 @@ def finite(value: float | None) -> float | None:
     return value if value is None or math.isfinite(value) else None
 
 
+def finite_values(value: Any) -> Any:
+    """A value with null for each number in it that JSON does not have, and a list for each tuple."""
+    if isinstance(value, dict):
+        return {name: finite_values(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite_values(one) for one in value]
+    return finite(value) if isinstance(value, float) else value
+
+
 def json_name(name: str) -> Any:
     """A field whose key in JSON is `name`, where that differs from the field's own name."""
     return field(metadata={_JSON_NAME: name})

@@ -26,7 +26,7 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.shard import GROUP_PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
 from pipeline.results.clusters import cluster_excerpts
-from pipeline.results.excerpts import ExcerptKeeper, ExcerptRow, best_excerpts, shown_of_rule
+from pipeline.results.excerpts import ExcerptKeeper, ExcerptRow, best_excerpts, deciding, shown_of_rule
 from pipeline.results.rows import publish_table, read_rows, read_texts
 from pipeline.results.unit_results import JoinResult, RuleCount
 from stages.document import Finding
@@ -167,14 +167,7 @@ def _publish_dropped_excerpts(out: Folder, unit: Unit, dropped: pa.Table) -> Non
             ["doc_id", "stage", "rule", "value", "threshold", "part_row", "language", "host"]
         ).to_pylist()
     ):
-        finding = Finding(
-            stage=row["stage"],
-            rule=row["rule"],
-            value=row["value"],
-            threshold=row["threshold"],
-            rejected=True,
-        )
-        wanted[row["part_row"]] = (row["doc_id"], finding, region_of(row["language"], row["host"]))
+        wanted[row["part_row"]] = (row["doc_id"], deciding(row), region_of(row["language"], row["host"]))
     keeper = ExcerptKeeper()
     for part_row, text in read_texts(
         out, part_name("documents", unit.source, unit.file_index), sorted(wanted)

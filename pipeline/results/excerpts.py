@@ -177,16 +177,20 @@ def shown_of_rule(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     shown."""
     considered: list[Mapping[str, Any]] = []
     for row in rows:
-        finding = Finding(
-            stage=row["stage"],
-            rule=row["rule"],
-            value=row["value"],
-            threshold=row["threshold"],
-            rejected=True,
-        )
-        considered += [{**row, "choice": choice} for choice, _ in _ranks(row["doc_id"], finding)]
+        considered += [{**row, "choice": choice} for choice, _ in _ranks(row["doc_id"], deciding(row))]
     best = {row["doc_id"]: row for row in best_excerpts(considered)}
     return list(best.values())
+
+
+def deciding(row: Mapping[str, Any]) -> Finding:
+    """The finding that a row of a rejected document names."""
+    return Finding(
+        stage=row["stage"],
+        rule=row["rule"],
+        value=row["value"],
+        threshold=row["threshold"],
+        rejected=True,
+    )
 
 
 def _window(text: str, marks: Collection[int]) -> tuple[str, list[int]]:

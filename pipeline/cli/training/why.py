@@ -18,8 +18,9 @@ import argparse
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from lineage.json_record import finite_values
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from pipeline.cli.arguments import add_json, add_run_output, count
@@ -105,16 +106,8 @@ def _explained_here(asked: ReplayedStep) -> WhyStep:
 
 def why_json(found: WhyStep) -> dict[str, object]:
     """A step as plain values; what is not finite is null."""
-    plain: dict[str, object] = _finite(asdict(found))
+    plain: dict[str, object] = finite_values(asdict(found))
     return plain
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and value - value != 0 else value
 
 
 def why_lines(found: WhyStep) -> Iterator[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from lineage.json_record import finite_values
 from stages.reading.options import (
     UnreadableError,
 )
@@ -81,17 +81,7 @@ def _to_json(fields: Mapping[str, Any]) -> str:
     try:
         return _ENCODER.encode(fields)
     except ValueError:
-        return _ENCODER.encode(_finite(fields))
-
-
-def _finite(value: Any) -> Any:
-    """`value` with null for the numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {field: _finite(item) for field, item in value.items()}
-    # An entry of an Arrow map is a tuple.
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        return _ENCODER.encode(finite_values(fields))
 
 
 def _as_json(value: Any) -> str:
