@@ -128,6 +128,30 @@ def test_text_between_cuts_goes_with_them_unless_a_cut_relies_on_it(seed: int, t
             assert all(cut in _covered(looked, doc_id) for cut in _places(cuts))
 
 
+@pytest.mark.parametrize("period", [".", "哈", "- ", "一\n"])
+def test_a_short_text_repeated_back_to_back_stays_once_and_takes_few_rounds(
+    period: str, tmp_path: Path
+) -> None:
+    text = f"Contents {period * 400} and what follows on it goes on for some sixty characters more."
+    corpus = Corpus(files={(0, 0): [Doc(text=text)]}, table=_TABLE)
+    job = inside_job(corpus, tmp_path, SUBSTRING)
+    heard: list[str] = []
+    looked = read_found(corpus, job, look_inside(job, InProcess(), heard.append))
+    (left,) = looked.left.values()
+    assert left.count(period) < 4 and len(left) > 60
+    assert check_twins(corpus, looked)
+    # One twin is one period before its cut: without doubling the way, there are as many rounds as periods in min_bytes.
+    assert sum(name.startswith("twins-") for name in heard) <= 8
+
+
+def test_a_document_of_which_no_whole_line_is_repeated_keeps_its_text(tmp_path: Path) -> None:
+    passage = "the end of a line that others have too\nand the begin of the next"
+    docs = [Doc(text=f"{name} {passage} {name}", name=name) for name in ("a", "bb")]
+    table = replace(SUBSTRING, border="line", min_chars=10_000)
+    looked = look(Corpus(files={(0, 0): docs}, table=_TABLE), tmp_path, table)
+    assert not looked.cuts and not looked.rejected
+
+
 def _places(cuts: list[Any]) -> set[int]:
     return {place for cut in cuts for place in range(cut.start, cut.end)}
 
