@@ -101,7 +101,9 @@ def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> Non
         (pdf(""), PDF, "parse.empty"),
         (b"%PDF-" + b"a" * 1_100_000, PDF, "parse.too_large"),
         (b"no zip", EPUB, "parse.damaged"),
-        (epub({}, spine=[]), EPUB, "parse.empty"),
+        (epub({"a": "x"}, spine=[]), EPUB, "parse.damaged"),
+        (epub({"a": "x"}, spine=["b"]), EPUB, "parse.damaged"),
+        (epub({"a": "<p> </p>"}), EPUB, "parse.empty"),
         (epub({"a": f"<p>{SENTENCE * 20_000}</p>"}), EPUB, "parse.too_large"),
         (epub({"a": "<div>" * 2_000}), EPUB, "parse.too_deep"),
         (epub({"a": "x"})[:-40], EPUB, "parse.damaged"),
@@ -130,6 +132,25 @@ def test_chapters_of_an_epub_stand_in_the_order_of_its_spine(make_document) -> N
     assert isinstance(outcome, Document)
     assert [line for line in outcome.text.split("\n") if line in bodies] == ["one", "two"]
     assert json.loads(outcome.metadata or "") == {"title": "A & B"}
+
+
+@pytest.mark.parametrize(
+    ("item", "more"),
+    [
+        ('id="a" href="text/a.xhtml" media-type="Application/xhtml+xml; charset=utf-8"', ""),
+        ('id="a" href="text/a.xhtml" media-type="application/xml"', ""),
+        ('id="a" href="/OEBPS/text/a.xhtml" media-type="application/xhtml+xml"', ""),
+        ('id="a" href="../OEBPS/text/%61.xhtml#b" media-type="application/xhtml+xml"', ""),
+        ('id="a" href="a.svg" media-type="image/svg+xml" fallback="b"', '<item id="b" href="text/a.xhtml"/>'),
+    ],
+)
+def test_a_chapter_is_read_however_the_manifest_names_it(item: str, more: str) -> None:
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf"><metadata/>'
+        f'<manifest><item {item}/>{more}</manifest><spine><itemref idref="a"/></spine></package>'
+    )
+    found = converted(epub({"a": "<p>one</p>"}, more={"OEBPS/book.opf": package.encode()}), EPUB)
+    assert isinstance(found, Converted) and ["one" in page for page in found.pages] == [True]
 
 
 def _encryption(path: str) -> bytes:
