@@ -91,6 +91,11 @@ def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> Non
     )
 
 
+def test_lines_of_a_page_on_its_side_do_not_run_into_one_another() -> None:
+    page = "A long line of some words that goes on\nand ends here.\nShort\nlines"
+    assert text_of(pdf(page, upwards=True), PDF).split() == page.split()
+
+
 @pytest.mark.parametrize(
     ("payload", "kind", "wanted"),
     [
