@@ -253,6 +253,26 @@ def test_however_the_work_is_cut_the_result_is_the_same(
     assert (cut.cuts, cut.rejected) == (whole.cuts, whole.rejected) and whole.cuts
 
 
+class ShufflingEngine(InProcess):
+    """Gives a reducer the rows of its partition in an order that nothing promises."""
+
+    def run(self, exchange: Exchange) -> dict[int, DedupCounts]:
+        def reduce(number: int, rows: Any) -> DedupCounts:
+            order = random.Random(number).sample(range(len(rows)), len(rows))
+            return exchange.reduce(number, rows.take(order))
+
+        return super().run(replace(exchange, reduce=reduce))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_in_whatever_order_rows_meet_the_bytes_are_the_same(method: str, tmp_path: Path) -> None:
+    corpus, options = corpus_of(3), {"chars_a_piece": 900, "chars_a_partition": 2_000}
+    look(corpus, tmp_path / "in order", METHODS[method], **options)
+    look(corpus, tmp_path / "shuffled", METHODS[method], ShufflingEngine(), **options)
+    assert published(tmp_path / "in order") == published(tmp_path / "shuffled")
+    assert len(published(tmp_path / "in order")) > 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_tasks_on_ray_publish_the_same_bytes(method: str, tmp_path: Path, small_ray: None) -> None:
