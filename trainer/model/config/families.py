@@ -148,7 +148,9 @@ def _dense_layers(known: Mapping[str, Any]) -> tuple[int, ...]:
 def _sliding_layers(known: Mapping[str, Any], family: Family) -> list[bool]:
     """Which layers have a window."""
     layers, types = range(known["num_hidden_layers"]), known.get("layer_types")
-    chooses, off = "layer_types" in family.defaults, not known.get("use_sliding_window", True)
+    chooses = "layer_types" in family.defaults
+    # A class that does not read the key has its windows whatever it says.
+    off = "use_sliding_window" in family.defaults and not known["use_sliding_window"]
     if types is not None:
         if family.slides is not None and not chooses:
             raise _wrong("layer_types", types, "no such key: transformers makes another model_type of it")
@@ -275,10 +277,12 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
     read = {name: key.fields[0] for name in family.keys if (key := KEYS.get(name)) and key.fields}
     described |= {name: operator.attrgetter(path)(config) for name, path in read.items()}
     windows, width = [config.window_of(layer) for layer in layers], config.window
+    chooses = "layer_types" in family.defaults and "use_sliding_window" not in family.defaults
     dense = config.experts.dense_layers if config.experts else ()
     special = {
         "layer_types": [_FULL if window is None else _SLIDING for window in windows],
-        "sliding_window": width,
+        # Classes that go by layer_types alone run with no null here, even if no layer slides.
+        "sliding_window": family.defaults["sliding_window"] if chooses and width is None else width,
         "use_sliding_window": width is not None,
         "max_window_layers": next((layer for layer in layers if windows[layer]), config.num_layers),
         "no_rope_layers": [int(config.rotary_of(layer) is not None) for layer in layers],

@@ -225,6 +225,10 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "embedding_scale": 8.0,
         },
     ),
+    "Gemma 3 with a key that its class does not read": (
+        {"model_type": "gemma3_text", "num_hidden_layers": 6, "use_sliding_window": False},
+        {"windows": (*[4096] * 5, None)},
+    ),
     "Gemma 3 whose layers were made from a pattern": (
         {"model_type": "gemma3_text", "num_hidden_layers": 12, "_sliding_window_pattern": 2},
         {"windows": (*[4096] * 5, None)},
@@ -366,6 +370,16 @@ def test_a_model_without_positions_in_any_layer_is_written_and_read_back() -> No
     )
     assert config.rotary == (None,)
     described = to_hugging_face(config, seq_len=64, end_of_text=1, dtype="float32")
+    assert from_hugging_face(described, where="config.json") == config
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text", "gpt_oss", "olmo3"])
+def test_a_model_without_windows_is_written_with_one_that_no_layer_has(kind: str) -> None:
+    """Its class in transformers makes the mask of windows whatever its layers are, which fails for a null."""
+    full = {"model_type": kind, "layer_types": ["full_attention"] * 2, "num_key_value_heads": 4}
+    config = from_hugging_face(SHAPE | full, where="config.json")
+    described = to_hugging_face(config, seq_len=64, end_of_text=1, dtype="float32")
+    assert described["sliding_window"] is not None
     assert from_hugging_face(described, where="config.json") == config
 
 
