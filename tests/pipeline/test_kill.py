@@ -4,6 +4,7 @@ done."""
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -43,6 +44,7 @@ from tests.support.processes.killed_runs import (
 )
 from tests.support.steps import dying_steps
 
+SENTENCE = "The lighthouse keeper wrote down the weather of every day, and nobody had read his books since."
 STEPS = ["url", "parse", "language", "quality", "pii"]
 
 pytestmark = pytest.mark.usefixtures("address")
@@ -295,6 +297,42 @@ def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
         assert again.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
     end_sessions(driver.pid, again.pid)
     check_whole(out, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_file_in_parts_killed_on_four_workers_loses_and_doubles_no_record(tmp_path: Path) -> None:
+    """By turns workers and the driver, which is called again with other parts."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = [json.dumps({"text": f"{SENTENCE} It was the {n}. of them."}).encode() + b"\n" for n in range(400)]
+    (folder / "a.jsonl").write_bytes(b"".join(rows))  # known by their line's number
+    (folder / "b.jsonl.gz").write_bytes(b"".join(gzip.compress(row, mtime=0) for row in rows[::-1]))
+
+    def asked(out: str, unit_bytes: int, **tables: Any) -> dict[str, Any]:
+        made = recipe(str(tmp_path / out), {"rows": (f"{folder}/*",)}, dedup={"near": False}, **tables)
+        made["run"]["unit_bytes"] = unit_bytes
+        made["source"][0]["steps"] = ["parse", "pii"]
+        return made
+
+    run(tmp_path / "0", asked("whole", 0))
+    rng, out, path, drivers = random.Random(0), tmp_path / "parts", tmp_path / "recipe.toml", []
+    moments = [("read", Moment("work/units/*.*/unit.json", num)) for num in (1, 3, 7)]
+    moments += [
+        ("put together", Moment("work/units/*-*/unit.json", 1)),
+        ("tokenize", Moment("work/units/*/run.json", 1)),
+    ]
+    workers = Counter[str]()
+    while True:
+        ray = {"address": "local", "num_cpus": 4, "retries": 20}
+        write_recipe(path, asked("parts", rng.choice((8_000, 9_000, 20_000)), ray=ray))
+        with command(path) as driver:
+            drivers.append(driver.pid)
+            if kill_on_the_way(moments, out, driver, rng, workers) is None:
+                break
+    end_sessions(*drivers)
+    assert driver.returncode == 0, (tmp_path / "log.txt").read_text()
+    assert len(drivers) > 1
+    check_whole(out, fingerprint(str(tmp_path / "whole")))
 
 
 class Interrupting(ProgressReporter):
