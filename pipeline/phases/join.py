@@ -95,6 +95,9 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     verdicts = unit_verdicts(out, group.verdicts, unit.file_index)
     documents, keys = (read_rows(out, f"{folder}/{name}.parquet") for name in ("documents", "keys"))
     edits = read_rows(out, f"{folder}/edits.parquet")
+    # A record that the file holds twice has one id and was edited twice alike: its edits count once, as it
+    # does. Cuts are those of one of the two, and two of them may be alike: lines that stay in one place.
+    edits = edits.group_by(edits.column_names, use_threads=False).aggregate([]).cast(edits.schema)
     if job.are_cut:
         shortened = read_rows(out, f"{folder}/shortened.parquet")
         documents, keys = shorten(documents, shortened), shorten(keys, shortened)
@@ -104,9 +107,6 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     publish_table(out, f"{folder}/final.parquet", joined)
     kept = joined.filter(pc.equal(joined["status"], "kept"))
     edits = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
-    # A record that the file holds twice has one id and was edited twice alike: its edits count once, as it
-    # does.
-    edits = edits.group_by(edits.column_names, use_threads=False).aggregate([]).cast(edits.schema)
     publish_table(out, f"{folder}/final_edits.parquet", edits)
     dedup = _publish_dedup(out, unit, kept_keys(keys, joined, unit.source))
     # Filters rejected what has no row in a part; comparing dropped the rest that is not kept.

@@ -22,7 +22,8 @@ _ENCRYPTED: Final = 1
 """A bit of a member's flags (APPNOTE.TXT, section 4.4.4)."""
 _MAX_MEMBERS: Final = 20_000
 _PAGES: Final = frozenset({"application/xhtml+xml", "text/html", "text/x-oeb1-document"})
-
+_PAGE_ENDINGS: Final = (".xhtml", ".html", ".htm")
+_MAX_FALLBACKS: Final = 10
 
 _DAMAGED: Final = (
     *(zipfile.BadZipFile, zlib.error, struct.error, ElementTree.ParseError),
@@ -41,6 +42,8 @@ def epub_pages(payload: bytes, max_bytes: int) -> Converted:
         path = "" if rootfile is None else rootfile.get("full-path", "")
         package = book.xml(path)
         chapters = _chapters(package, posixpath.dirname(path))
+        if not chapters:
+            raise RefusedError("damaged")
         if book.encrypted & {*chapters}:
             raise RefusedError("encrypted")
         pages = tuple(decode_text(book.read(chapter))[0] for chapter in chapters)
@@ -93,14 +96,28 @@ class _Book:
 
 
 def _chapters(package: ElementTree.Element, folder: str) -> list[str]:
-    """The chapters of the spine in reading order, each once, without navigation documents and non-linear items."""
+    """The chapters of the spine in reading order, each once, without navigation documents and non-linear items. Of an
+    item that is no page, such as an image, the one that it falls back to."""
     items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
     chapters: dict[str, None] = {}
     for reference in package.iterfind("{*}spine/{*}itemref"):
-        item = items.get(reference.get("idref"))
+        item, num_tried = items.get(reference.get("idref")), 0
+        while item is not None and not _is_page(item) and num_tried < _MAX_FALLBACKS:
+            item, num_tried = items.get(item.get("fallback")), num_tried + 1
         if item is None or reference.get("linear") == "no" or "nav" in item.get("properties", "").split():
             continue
-        if item.get("media-type") in _PAGES:
-            path = unquote(urlsplit(item.get("href", "")).path)
-            chapters[posixpath.normpath(posixpath.join(folder, path))] = None
+        if _is_page(item):
+            # An absolute path is one within the book.
+            path = posixpath.join("/", folder, _path(item))
+            chapters[posixpath.normpath(path).lstrip("/")] = None
     return list(chapters)
+
+
+def _path(item: ElementTree.Element) -> str:
+    return unquote(urlsplit(item.get("href", "")).path)
+
+
+def _is_page(item: ElementTree.Element) -> bool:
+    """Whether an item of the manifest is a page, by its media type or its name: either may be wrong."""
+    media_type = item.get("media-type", "").partition(";")[0].strip().lower()
+    return media_type in _PAGES or _path(item).lower().endswith(_PAGE_ENDINGS)

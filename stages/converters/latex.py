@@ -9,6 +9,7 @@ import functools
 import io
 import posixpath
 import re
+import string
 import tarfile
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -25,9 +26,19 @@ _COST: Final = 12
 _BEGIN: Final = r"\begin{document}"
 _END: Final = r"\end{document}"
 _INPUT: Final = re.compile(
-    r"\\[\\%]|(?P<comment>%[^\n]*)|\\(?:input|include|subfile)\s*\{(?P<braced>[^{}\n]{1,200})\}"
-    r"|\\input[ \t]+(?P<plain>[\w./-]{1,200})"
+    # A comment takes the end of its line with it, and blanks before the next, but no blank line (TeXbook, chapter 8).
+    r"\\[\\%]|(?P<comment>%[^\n]*(?:\n[ \t]*(?=[^\s]))?)"
+    r"|\\(?:input|include|subfile)\s*\{(?P<braced>[^{}\n]{1,200})\}|\\input[ \t]+(?P<plain>[\w./-]{1,200})"
+    r"|\\(?:url|nolinkurl|path|href)\s*\{(?P<address>[^{}\n]{1,2000})\}"
+    r"|\\(?:verb\*?|lstinline)(?P<mark>[^\w\s*\[{])(?P<code>[^\n]{0,500}?)(?P=mark)"
+    r"|\\begin\{(?P<environment>[vV]erbatim\*?|lstlisting|minted|comment)\}"
+    r"(?:\[[^\[\]\n]{0,500}\])?(?:(?<=minted\})\{[^{}\n]{1,50}\})?"
 )
+_MACRO_ENDS: Final = re.compile(r"\\[A-Za-z@]+\Z")
+_LONGEST_MACRO: Final = 50
+_AS_WRITTEN: Final = {ord(each): 0x10FF00 + ord(each) for each in string.punctuation}
+"""Characters for private use that stand for those of code and addresses, which are no markup there."""
+_READ_AGAIN: Final = {stand_in: character for character, stand_in in _AS_WRITTEN.items()}
 _TITLE: Final = re.compile(r"\\title\s*(?:\[[^\[\]]{0,500}\]\s*)?\{")
 _MAX_TITLE: Final = 1_000
 _BLANK_LINES: Final = re.compile(r"\n\s*\n")
@@ -100,6 +111,9 @@ def _files(payload: bytes) -> dict[str, str]:
                     continue
                 begin = member.offset_data
                 files[posixpath.normpath(member.name)] = _decoded(payload[begin : begin + member.size])
+            # Where the library sees no header, it takes the archive for ended.
+            if payload[archive.offset :][: tarfile.BLOCKSIZE].strip(b"\0"):
+                raise RefusedError("damaged")
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise RefusedError("damaged") from error
     return files
@@ -115,7 +129,8 @@ def _is_tar(payload: bytes) -> bool:
 
 
 def _decoded(data: bytes) -> str:
-    return decode_text(data, is_html=False)[0].replace("\r\n", "\n").replace("\0", "")
+    text = decode_text(data, is_html=False)[0]
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
 def _flattened(main: str, files: Mapping[str, str], max_chars: int) -> str:
@@ -130,15 +145,36 @@ def _flattened(main: str, files: Mapping[str, str], max_chars: int) -> str:
         left -= len(text)  # files that input others twice, and these too, unfold to any length
         if left < 0:
             raise RefusedError("too_large")
-        for found in _INPUT.finditer(text):
-            given = found["braced"] or found["plain"]
-            if found["comment"] is None and given is None:
-                continue
-            yield text[at : found.start()]
-            at = found.end()
-            inner = None if given is None else _resolved(folder, given.strip(), files)
-            if inner is not None and inner not in around and len(around) < _DEEPEST_INPUT:
-                yield from pieces(inner, (*around, inner))
+        endless = set[str]()
+        while (found := _INPUT.search(text, at)) is not None:
+            start, at, kind = at, found.end(), found.lastgroup
+            yield text[start : found.start()]
+            match kind:
+                case "comment":
+                    # `\macro%` and the letters of the next line are no longer name.
+                    if _MACRO_ENDS.search(text, max(found.start() - _LONGEST_MACRO, 0), found.start()):
+                        yield " "
+                case "braced" | "plain":
+                    inner = _resolved(folder, found[kind].strip(), files)
+                    if inner is not None and inner not in around and len(around) < _DEEPEST_INPUT:
+                        yield from pieces(inner, (*around, inner))
+                case "address":
+                    begin, end = (each - found.start() for each in found.span(kind))
+                    yield found[0][:begin] + found[kind].translate(_AS_WRITTEN) + found[0][end:]
+                case "code":
+                    yield found[kind].translate(_AS_WRITTEN)
+                case "environment":
+                    name = found[kind]
+                    end = -1 if name in endless else text.find(f"\\end{{{name}}}", at)
+                    if end < 0:
+                        endless.add(name)
+                        yield found[0]
+                        continue
+                    if name != "comment":
+                        yield text[at:end].translate(_AS_WRITTEN)
+                    at = end + len(f"\\end{{{name}}}")
+                case _:
+                    yield found[0]
         yield text[at:]
 
     return "".join(pieces(main, (main,)))
@@ -170,7 +206,7 @@ def _plain(source: str) -> str:
         text = texts.nodelist_to_text(nodes)
     except (LatexWalkerParseError, RecursionError) as error:
         raise RefusedError("damaged") from error
-    text = _SPACES.sub(" ", _WITH_SPACE.sub("", text))
+    text = _SPACES.sub(" ", _WITH_SPACE.sub("", text)).translate(_READ_AGAIN)
     return _BLANK_LINES.sub("\n\n", "\n".join(line.strip() for line in text.split("\n"))).strip()
 
 

@@ -48,9 +48,15 @@ def _pages(document: Any) -> Iterator[str]:
         except pypdfium2.PdfiumError as error:
             raise RefusedError("damaged", float(number + 1)) from error
         text_page = page.get_textpage()
-        yield text_page.get_text_bounded()
+        text, whole = text_page.get_text_bounded(), text_page.get_text_range()
+        # The first misses line ends between lines that run upwards; the second is of UCS-2, and has what is cropped.
+        yield whole if text.split() != whole.split() and _letters(text) == _letters(whole) else text
         text_page.close()
         page.close()
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
 
 
 def _paragraphs(page: str) -> str:

@@ -18,11 +18,17 @@ _LEFT_OUT: Final = frozenset({
 })  # fmt: skip
 """Tags of which nothing is prose."""
 _LINES: Final = frozenset(("p", "div", "blockquote", "center", "poem", "pre", "syntaxhighlight", "source"))
-_MAGIC_WORD: Final = re.compile(r"__[^\W\d_]+__")
+_MAGIC_WORD: Final = re.compile(
+    r"__(?!(?:FILE|LINE|DATE|TIME|DIR|CLASS|FUNCTION|METHOD|NAMESPACE)__)(?:(?![a-z])[^\W\d_])+__"
+)
+"""As __NOTOC__, in any language; no names of programming languages, as __init__."""
 _BRACKET_BEGINS: Final = re.compile(r"\([ ,;:\xa0]+")
 _EMPTY_BRACKETS: Final = re.compile(r"[ \xa0]?\(\)")
 """What templates leave of `({{IPA|…}}; born …)`."""
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(?:-[a-z-]+)?")
+"""Written so before a title; of "Re:Zero" it is a part of it."""
+_BRACES: Final = re.compile(r"\{\{|\}\}")
+_DEEPEST_TEMPLATE: Final = 15
 _BLANK_LINES: Final = re.compile(r"\n\s*\n")
 _OPENS_OR_CLOSES: Final = re.compile(
     r"<(?P<end>/?)(?!(?:br|hr|wbr)\b)(?P<tag>[a-zA-Z]+)|(?P<empty>/>)|(?P<comment><!--)|(?P<end_comment>-->)"
@@ -43,12 +49,25 @@ def wiki_text(payload: bytes, media: frozenset[str], categories: frozenset[str])
     source = payload.decode("utf-8", "replace").replace("\0", "")
     if (markup := (_ALWAYS + _num_open(source)) * len(source)) > MAX_MARKUP:
         raise RefusedError("too_much_markup", float(markup))
-    tree = mwparserfromhell.parse(source)
+    tree = mwparserfromhell.parse(_without_deep_templates(source))
     text = _MAGIC_WORD.sub("", "".join(_texts(tree, media | categories)))
     text = _EMPTY_BRACKETS.sub("", _BRACKET_BEGINS.sub("(", text))
     lines = (re.sub(r"[ \t]+", " ", line).strip(" ") for line in text.split("\n"))
     text = _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
     return Converted(text=_without_bare_headings(text))
+
+
+def _without_deep_templates(source: str) -> str:
+    """The source without templates that stand in many others, and so are left out with them: the library does not see
+    where the outer ones end."""
+    opened, pieces, at = list[int](), list[str](), 0
+    for found in _BRACES.finditer(source):
+        if found[0] == "{{":
+            opened.append(found.start())
+        elif opened and (begin := opened.pop()) >= at and len(opened) == _DEEPEST_TEMPLATE:
+            pieces.append(source[at:begin])
+            at = found.end()
+    return "".join([*pieces, source[at:]])
 
 
 def _num_open(source: str) -> int:
@@ -98,6 +117,8 @@ def _of_tag(tag: Any, without: frozenset[str]) -> Iterator[str]:
         yield f"${str(tag.contents or '').strip()}$"
     elif name == "li" and tag.wiki_markup:
         yield "- "
+    elif name == "dd" and tag.wiki_markup:
+        yield " "
     elif name in ("br", "hr"):
         yield "\n"
     elif name not in _LEFT_OUT and tag.contents is not None:
@@ -110,8 +131,8 @@ def _of_tag(tag: Any, without: frozenset[str]) -> Iterator[str]:
 def _of_link(target: str, text: Any, without: frozenset[str]) -> Iterator[str]:
     """The text of a link, or its target. A link with a prefix is no link in the text where that is one of `without`,
     or the code of another language's wiki; with a colon before it, it is."""
-    prefix = target.partition(":")[0].replace("_", " ").strip().lower() if ":" in target else ""
-    if prefix in without or (text is None and _LANGUAGE.fullmatch(prefix)):
+    prefix = target.partition(":")[0].replace("_", " ").strip() if ":" in target else ""
+    if prefix.lower() in without or (text is None and _LANGUAGE.fullmatch(prefix)):
         return
     yield from [target.removeprefix(":")] if text is None else _texts(text, without)
 

@@ -37,8 +37,8 @@ _MAX_HEAD_BYTES: Final = 1 << 20
 """Limit on the head of a dump, which ends at the first page. A head has the site's name and namespaces: kilobytes."""
 _MAX_TAGS: Final = 10_000
 """Of a page: one revision has forty. An element takes a hundred times as much memory as its tag."""
-_MAX_TITLE: Final = 255
-"""MediaWiki's own limit, in bytes."""
+_MAX_TITLE: Final = 512
+"""MediaWiki's own limit is 255 bytes, behind the name of a namespace."""
 _BESIDE_TEXT: Final = 64 << 10
 _SITEINFO: Final = re.compile(rb"<siteinfo>.*?</siteinfo>", re.DOTALL)
 _BEGINS_DUMP: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?<mediawiki[\s>]")
@@ -269,7 +269,12 @@ def _read_page(stretch: _Stretch, site: _Site, options: ReadOptions, counts: Inp
         raise UnreadableError(f"the page cannot be read as XML of a dump: {type(error).__name__}") from error
     if (length := len(page.findtext("title") or "")) > _MAX_TITLE:
         raise UnreadableError(f"the page has a title of {length} characters, expected at most {_MAX_TITLE}")
-    revision = next(reversed(page.findall("revision")), ElementTree.Element("revision"))
+    # Of a history, which Special:Export writes in either order, the newest; of equal times, or none, the last.
+    revision = max(
+        reversed(page.findall("revision")),
+        key=lambda each: each.findtext("timestamp") or "now",
+        default=ElementTree.Element("revision"),
+    )
     if namespace not in options.namespaces:
         counts.add_row(f"namespace {namespace}")
     elif page.find("redirect") is not None:

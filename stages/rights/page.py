@@ -5,8 +5,8 @@ from __future__ import annotations
 import html as entities
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Final, Literal
 
 import re2
@@ -16,20 +16,20 @@ from stages.rights.signal import Signal, Where
 from stages.rights.tdmrep import POLICY, RESERVATION, reservation_meaning, shown_reservation
 
 MOST_SIGNALS: Final = 50
-"""Of the headers, and of the HTML of a page: a hostile page may hold a million licences."""
+"""Of one kind and meaning, of the headers and of the HTML of a page each: a hostile page may hold a million licences,
+and none of them hides a reservation."""
 
 _DIRECTIVES: Final = {"noai": "noai", "noimageai": "noimageai", "noindex": "noindex", "none": "noindex"}
 _WITH_VALUE: Final = frozenset({"max-snippet", "max-image-preview", "max-video-preview", "unavailable_after"})
 """Directives with a colon, which is no product token's (Google's "Robots meta tag" documentation)."""
 _FOR_ALL: Final = frozenset({"robots", "*"})
 _WORDS = re.compile(r"[\s,]+")
-_LICENSE_LINK = re.compile(r"""<([^<>]{1,2000})>([^,<]*)""")
+_LICENSE_LINK = re.compile(r"""<([^<>]{1,2000})>((?:"[^"]*"|[^,<"])*)""")
 _REL = re.compile(r"""\brel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))""", re.IGNORECASE)
 _CREATIVE_COMMONS = re.compile(r"//creativecommons\.org/(?:licenses|publicdomain)/", re.IGNORECASE)
 
 _META: Final = rb"<meta[\s/][^<]*(?:tdm-|noai|noimageai|noindex|none)"
 _LINK: Final = rb"<(?:link|area|a)[\s/][^<]*(?:license|creativecommons)"
-_HEAD_END: Final = re2.compile(rb"(?i)</head|<body")
 _META_OF_SIGNAL: Final = re2.compile(b"(?i)" + _META)
 _LICENSE_WORD: Final = re2.compile(b"(?i)license")
 _PUBLIC_DOMAIN: Final = re2.compile(rb"(?i)creativecommons\.org/publicdomain/")
@@ -43,6 +43,10 @@ _TAG: Final = re2.compile(
     b"(?i)<!--|<(?:" + "|".join(_WITH_TEXT).encode() + rb")[\s/>]|" + _META + b"|" + _LINK
 )
 """Comments, elements with text, and tags that go on with a word of a signal."""
+_HEAD_END: Final = re2.compile(
+    b"(?i)<!--|<(?:" + "|".join(_WITH_TEXT).encode() + rb")[\s/>]|</head[\s/>]|<body[\s/>]"
+)
+"""The end of the head, or what may hold the same letters as text."""
 _NAME = re.compile(rb"<([A-Za-z]+)")
 _ENDS: Final = {name.encode(): re2.compile(f"(?i)</{name}".encode()) for name in _WITH_TEXT}
 _ATTRIBUTE = re.compile(
@@ -53,7 +57,17 @@ _ATTRIBUTE = re.compile(
 def header_signals(headers: Iterable[tuple[str, str]], agents: Sequence[str]) -> Iterator[Signal]:
     """The signals of response headers, given as lower-case names and values; lines of one name are joined by line
     ends."""
-    yield from islice(dict.fromkeys(_header_signals(dict(headers), agents)), MOST_SIGNALS)
+    yield from _bounded(_header_signals(dict(headers), agents))
+
+
+def _bounded(signals: Iterable[Signal]) -> Iterator[Signal]:
+    """Each signal once, and no more than MOST_SIGNALS of one kind and meaning."""
+    seen: dict[tuple[str, str], set[Signal]] = defaultdict(set)
+    for signal in signals:
+        alike = seen[signal.kind, signal.meaning]
+        if signal not in alike and len(alike) < MOST_SIGNALS:
+            alike.add(signal)
+            yield signal
 
 
 def _header_signals(fields: Mapping[str, str], agents: Sequence[str]) -> Iterator[Signal]:
@@ -80,9 +94,11 @@ def _directives(value: str, where: Where, agents: set[str]) -> Iterator[Signal]:
     follows count for that product token alone."""
     applies = True
     for item in value.split(","):
-        name, colon, rest = item.strip().lower().partition(":")
-        words = f"{name} {rest}" if colon and name in _WITH_VALUE else rest if colon else name
-        if colon and name not in _WITH_VALUE:
+        name, colon, rest = (part.strip() for part in item.lower().partition(":"))
+        # A date of `unavailable_after` may have a comma: what stands before its first colon is no token.
+        is_token = bool(colon) and name not in _WITH_VALUE and not _WORDS.search(name)
+        words = rest if is_token else f"{name} {rest}"
+        if is_token:
             applies = name in _FOR_ALL or name in agents
         if not applies:
             continue
@@ -116,12 +132,23 @@ def _may_be_license(body: bytes, begin: int, end: int) -> bool:
 
 
 def _end_of_head(body: bytes) -> int:
-    """Where the head of a page ends; of one without, the page."""
-    at = body.find(b"</head")
-    if at < 0:
-        found = _HEAD_END.search(body)
-        at = len(body) if found is None else found.start()
-    return at
+    """Where the head of a page ends; of one without, the page. What a comment or a script says is no end."""
+    at = 0
+    while (found := _HEAD_END.search(body, at)) is not None:
+        name = found[0][1:-1].lower()
+        if name not in _ENDS and not name.startswith(b"!"):
+            return int(found.start())
+        at = _after_text(body, found.end(), name)
+    return len(body)
+
+
+def _after_text(body: bytes, at: int, name: bytes) -> int:
+    """Where a comment ends, or the text of an element of this name, of which `at` is behind the begin."""
+    if name.startswith(b"!"):
+        end = body.find(b"-->", at - 2)  # also of `<!-->`, which is empty
+        return len(body) if end < 0 else end + 3
+    found = _ENDS[name].search(body, at)
+    return len(body) if found is None else found.start()
 
 
 def html_signals(html: str, agents: Sequence[str], *, head_only: bool = False) -> Iterator[Signal]:
@@ -132,7 +159,7 @@ def html_signals(html: str, agents: Sequence[str], *, head_only: bool = False) -
     if head_only:
         body = body[: _end_of_head(body)]
     found = _html_signals(body, {agent.lower() for agent in agents})
-    yield from islice(dict.fromkeys(found), MOST_SIGNALS)
+    yield from _bounded(found)
 
 
 def _html_signals(body: bytes, agents: set[str]) -> Iterator[Signal]:
@@ -171,10 +198,7 @@ def _tags(body: bytes) -> Iterator[tuple[bytes, int, dict[str, str], bytes]]:
         begin = found.start()
         named = _NAME.match(body, begin)
         if named is None:
-            end = body.find(b"-->", begin + 2)  # also of `<!-->`, which is empty
-            if end < 0:
-                return
-            at = end + 3
+            at = _after_text(body, found.end(), b"!")
             continue
         if _is_in_tag(body, at, begin):
             at = named.end()

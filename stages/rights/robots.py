@@ -18,7 +18,7 @@ MOST_BYTES: Final = 500 << 10
 """What a parser must read of a file (RFC 9309, 2.5); what lies behind is not looked at."""
 
 _LINE_ENDS = re.compile(r"\r\n?|\n")
-_TOKEN = re.compile(r"\*(?=\s|$)|[^\s/*]+")
+_TOKEN = re.compile(r"\*(?=\s|$)|[^\s/*,;()]+")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
 _BLANK = re.compile(r"[ \t]+")

@@ -141,8 +141,8 @@ def gathered_sites(
         _read_file(name, agents, read, shared)
         done(number)
     found: list[dict[str, str]] = []
-    for responses in (read.robots, read.tdmrep):
-        texts = ((site, _followed(site, responses)) for site in responses)
+    for path, responses in ((ROBOTS, read.robots), (TDMREP, read.tdmrep)):
+        texts = ((site, _followed(site, path, responses)) for site in responses)
         found.append({site: text for site, text in texts if text})
     return Sites(found[0], found[1], read)
 
@@ -182,10 +182,10 @@ def _add(document: Document, agents: Sequence[str], read: ReadSites, shared: dic
     site = site_of(page)
     headers = dict(document.headers)
     status = int(headers.get(STATUS, "200"))
-    if status >= 500 or status == 429:
+    if status >= 500 or status in (304, 429):
         return
     location = headers.get("location") if 300 <= status < 400 else None
-    text = _text_of(document) if status < 300 else ""
+    text = _text_of(document, path) if status < 300 else ""
     if path == ROBOTS:
         text = relevant_part(text, agents)
     made = SiteFileResponse(document.captured_at or "", shared.setdefault(text, text), location)
@@ -200,22 +200,26 @@ def _rank(response: SiteFileResponse) -> tuple[bool, str, str, str]:
     return response.location is None, response.captured_at, response.text, response.location or ""
 
 
-def _text_of(document: Document) -> str:
+def _text_of(document: Document, path: str) -> str:
     try:
         body = decode_body(document.payload, document.content_encoding, _DECODED_BYTES)
-    except BodyTooLongError:
-        body = document.payload  # it is cut off anyway
-    return body[:MOST_BYTES].decode("utf-8", "replace")
+    except BodyTooLongError as error:
+        body = error.begin
+    if path == ROBOTS and len(body) > MOST_BYTES:
+        # The line that is cut off goes: a rule with half of its path is for more paths than it names.
+        body = body[: max(body.rfind(b"\n", 0, MOST_BYTES), body.rfind(b"\r", 0, MOST_BYTES)) + 1]
+    return body.decode("utf-8", "replace")
 
 
-def _followed(site: str, responses: dict[str, SiteFileResponse]) -> str:
-    """The text that a site's response leads to."""
+def _followed(site: str, path: str, responses: dict[str, SiteFileResponse]) -> str:
+    """The text that a site's response for a path leads to. What another page says is no such file, and not known."""
     response: SiteFileResponse | None = responses[site]
-    at = f"https://{site}/"
+    at = f"https://{site}{path}"
     for _ in range(_MOST_REDIRECTS):
         if response is None or response.location is None:
             break
         at = urljoin(at, response.location)
         page = page_of(at)
-        response = None if page is None else responses.get(site_of(page))
+        is_file = page is not None and path_of_page(page).partition("?")[0] == path
+        response = responses.get(site_of(page)) if page and is_file else None
     return "" if response is None or response.location is not None else response.text

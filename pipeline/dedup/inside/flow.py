@@ -266,16 +266,13 @@ class _Flow:
 
     def found(self, cuts: PublishedPartitions) -> PublishedPartitions:
         """Where the text of each cut stays."""
-        tasks = [twins.TwinFile(name, "cuts") for name in cuts.names]
-        rounds = 0
+        names, rounds = cuts.names, 0
         while True:
             reduce = functools.partial(twins.twins, self.context)
-            now = self.phase(f"twins-{rounds}", tasks, twins.twin_rows, reduce, self.num_slices)
+            now = self.phase(f"twins-{rounds}", names, twins.twin_rows, reduce, self.num_slices)
             if not now.counts.num_open:
                 return self.phase("found", now.names, twins.found_rows, twins.found_of_slice, self.num_slices)
-            tasks = [twins.TwinFile(name, "own") for name in cuts.names]
-            tasks += [twins.TwinFile(name, "found") for name in now.names]
-            rounds += 1
+            names, rounds = now.names, rounds + 1
 
     def verdicts(self, rejected: PublishedPartitions) -> tuple[GroupVerdicts, ...]:
         """The verdicts of comparing, and on documents that keep too little."""

@@ -1,13 +1,14 @@
 """Where the text of each cut stays: a twin that was cut there itself is replaced by the twin of that cut.
 
-A twin lies before its cut in the order of documents, so this ends; what is left then stays in its twin, and each place
-is told as one of the texts that are published."""
+A twin lies before its cut in the order of the corpus, so this ends. Each round holds twins against the twins of the
+round before, which doubles the way that it goes: of a line of 500 dots each dot's twin is the dot before it. What is
+left then stays in its twin, and each place is told as one of the texts that are published."""
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,27 +30,20 @@ FOUND: Final = pa.schema([
 null for text between two cuts."""
 
 
-class TwinFile(NamedTuple):
-    """A file of cuts: those of documents (CUT_ROWS), which ask for their twins and are what twins are held against, or
-    are only that; or those of the round before, which ask again."""
-
-    name: str
-    kind: Literal["cuts", "own", "found"]
-
-
-def twin_rows(context: InsideContext, file: TwinFile) -> pa.Table:
-    """Cuts by slice of their twin, and those of the documents themselves by their own slice."""
-    rows = context.read(file.name)
-    if file.kind != "found":
+def twin_rows(context: InsideContext, name: str) -> pa.Table:
+    """Cuts of a file, of CUT_ROWS or of FOUND in the round before: by slice of their twin, and what twins are held
+    against, by slice of their document."""
+    rows = context.read(name)
+    if "rule" in rows.column_names:
         rows = rows.filter(pc.is_null(rows["rule"]))
     rows = rows.select(_CUT)
-    tables = []
-    if file.kind != "own":
-        of_twins = rows.filter(pc.not_equal(rows["twin"], NO_TWIN))
-        tables.append(_labelled(of_twins, context.slice_of(ints(of_twins, "twin")), is_own=False))
-    if file.kind != "found":
-        tables.append(_labelled(rows, context.slice_of(ints(rows, "node")), is_own=True))
-    return pa.concat_tables(tables)
+    of_twins = rows.filter(pc.not_equal(rows["twin"], NO_TWIN))
+    return pa.concat_tables(
+        [
+            _labelled(of_twins, context.slice_of(ints(of_twins, "twin")), is_own=False),
+            _labelled(rows, context.slice_of(ints(rows, "node")), is_own=True),
+        ]
+    )
 
 
 def _labelled(rows: pa.Table, slices: I64, *, is_own: bool) -> pa.Table:

@@ -97,9 +97,8 @@ def at_borders(text: str, cuts: Sequence[Cut], table: InsideTable) -> list[Cut]:
     found = []
     for begin, end in _touching(cuts):
         start, stop = _shortened(text, cuts[begin].start, cuts[end - 1].end, table.border)
-        found += [
-            _clipped(cut, start, stop) for cut in cuts[begin:end] if cut.end > start and cut.start < stop
-        ]
+        clipped = (_clipped(cut, start, stop) for cut in cuts[begin:end])
+        found += [cut for cut in clipped if cut.start < cut.end]
     return found
 
 

@@ -39,7 +39,9 @@ _ERRORS: Final = (zlib.error, brotli.error, zstandard.ZstdError)
 
 
 class BodyTooLongError(ValueError):
-    """A body decodes to more bytes than are allowed."""
+    """A body decodes to more bytes than are allowed; `begin` is what was decoded of it."""
+
+    begin = b""
 
 
 class _BrokenError(ValueError):
@@ -75,6 +77,9 @@ def _undone(coding: _Coding, payload: bytes, limit: int) -> bytes:
         is_coded = payload.startswith(coding.magic) if coding.magic else any(held) and not _is_text(payload)
         if not is_coded:
             held = list(_bounded([payload], limit))
+    except BodyTooLongError as error:
+        error.begin = b"".join(held)
+        raise
     return b"".join(held)
 
 

@@ -54,6 +54,10 @@ def rule(outcome: Document | Rejection) -> str:
             "[[Datei:a.jpg|thumb|of [[b]]]]Text[[Category:C]] [[:Category:D]] [[de:Ada]] [[a:b|c]]",
             "Text Category:D c",
         ),
+        ("[[Re:Zero]], [[AC: x]] and [[WP:A]]; [[zh-min-nan:Ada]]", "Re:Zero, AC: x and WP:A;"),
+        ("__TOC__<code>__init__</code> and __FILE__ __INHALTSVERZEICHNIS__", "__init__ and __FILE__"),
+        (";Term:meaning", "Term meaning"),
+        ("A " + "{{t|" * 50 + "x" + "}}" * 50 + " B {{{1|c}}} D", "A B D"),
         ("See [http://a.example b], [http://c.example] and http://d.example", "See b, and http://d.example"),
         ("Area&nbsp;is <math>x^2</math>&mdash;so.", "Area\xa0is $x^2$—so."),
         ("* one\n* two\n# three", "- one\n- two\n- three"),
@@ -87,6 +91,11 @@ def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> Non
     )
 
 
+def test_lines_of_a_page_on_its_side_do_not_run_into_one_another() -> None:
+    page = "A long line of some words that goes on\nand ends here.\nShort\nlines"
+    assert text_of(pdf(page, upwards=True), PDF).split() == page.split()
+
+
 @pytest.mark.parametrize(
     ("payload", "kind", "wanted"),
     [
@@ -97,7 +106,9 @@ def test_a_pdf_has_the_text_of_its_pages_with_a_line_for_each_paragraph() -> Non
         (pdf(""), PDF, "parse.empty"),
         (b"%PDF-" + b"a" * 1_100_000, PDF, "parse.too_large"),
         (b"no zip", EPUB, "parse.damaged"),
-        (epub({}, spine=[]), EPUB, "parse.empty"),
+        (epub({"a": "x"}, spine=[]), EPUB, "parse.damaged"),
+        (epub({"a": "x"}, spine=["b"]), EPUB, "parse.damaged"),
+        (epub({"a": "<p> </p>"}), EPUB, "parse.empty"),
         (epub({"a": f"<p>{SENTENCE * 20_000}</p>"}), EPUB, "parse.too_large"),
         (epub({"a": "<div>" * 2_000}), EPUB, "parse.too_deep"),
         (epub({"a": "x"})[:-40], EPUB, "parse.damaged"),
@@ -126,6 +137,25 @@ def test_chapters_of_an_epub_stand_in_the_order_of_its_spine(make_document) -> N
     assert isinstance(outcome, Document)
     assert [line for line in outcome.text.split("\n") if line in bodies] == ["one", "two"]
     assert json.loads(outcome.metadata or "") == {"title": "A & B"}
+
+
+@pytest.mark.parametrize(
+    ("item", "more"),
+    [
+        ('id="a" href="text/a.xhtml" media-type="Application/xhtml+xml; charset=utf-8"', ""),
+        ('id="a" href="text/a.xhtml" media-type="application/xml"', ""),
+        ('id="a" href="/OEBPS/text/a.xhtml" media-type="application/xhtml+xml"', ""),
+        ('id="a" href="../OEBPS/text/%61.xhtml#b" media-type="application/xhtml+xml"', ""),
+        ('id="a" href="a.svg" media-type="image/svg+xml" fallback="b"', '<item id="b" href="text/a.xhtml"/>'),
+    ],
+)
+def test_a_chapter_is_read_however_the_manifest_names_it(item: str, more: str) -> None:
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf"><metadata/>'
+        f'<manifest><item {item}/>{more}</manifest><spine><itemref idref="a"/></spine></package>'
+    )
+    found = converted(epub({"a": "<p>one</p>"}, more={"OEBPS/book.opf": package.encode()}), EPUB)
+    assert isinstance(found, Converted) and ["one" in page for page in found.pages] == [True]
 
 
 def _encryption(path: str) -> bytes:
@@ -186,6 +216,13 @@ def test_a_paper_is_its_main_file_with_what_it_inputs_from_the_archive() -> None
     assert text_of(tar(files, links={"p/d.tex": "/etc/passwd"}), LATEX) == "Begin first middle second end."
 
 
+def test_a_paper_whose_archive_is_damaged_within_is_no_shorter_paper() -> None:
+    whole = tar({"main.tex": paper(r"Begin \input{b}"), "b.tex": b"second"})
+    at = whole.index(b"b.tex\0")
+    assert converted(whole[:at] + b"\xff" * 400 + whole[at + 400 :], LATEX) == Refused(refusal="damaged")
+    assert converted(whole[: at + 512 + 3], LATEX) == Refused(refusal="damaged")
+
+
 def test_files_that_input_one_another_unfold_no_further_than_a_document_may() -> None:
     files = {f"f{n}.tex": f"\\input{{f{n + 1}}}".encode() * 10 for n in range(15)}
     files |= {"main.tex": paper(r"\input{f0}"), "f15.tex": b"ha" * 100}
@@ -217,6 +254,26 @@ def test_latex_becomes_prose_with_its_formulas() -> None:
             r"see \href{./a.tex}{the file} and \url{http://a.example/b_c}",
             "see the file and <http://a.example/b_c>",
         ),
+        (
+            "one\n  % a note\ntwo three%\n  four \\% % it\n\nfive\\LaTeX%\nsix",
+            "one\ntwo threefour %\n\nfiveLaTeXsix",
+        ),
+        ("one % a note\r\rtwo", "one\n\ntwo"),
+        (
+            r"call \verb|f(a % b)| or \verb+\input{x}+, and \lstinline!g{}! too",
+            r"call f(a % b) or \input{x}, and g{} too",
+        ),
+        (
+            r"at \url{http://a.example/~b%20c} and \href{./a%20b}{there} on",
+            "at <http://a.example/~b%20c> and there on",
+        ),
+        (
+            "a\n\\begin{verbatim}\nx = {100 % 7} -- \\end{document}\n\\end{verbatim}\nb",
+            "a\n\nx = {100 % 7} -- \\end{document}\n\nb",
+        ),
+        ("a\n\\begin{minted}{c}\nx%d\n\\end{minted}\nb", "a\n\nx%d\n\nb"),
+        ("a \\begin{comment} not { this \\end{comment} b", "a b"),
+        ("a \\begin{comment} b", "a b"),
         (r"\paragraph{Setup.} We \textcolor{red}{boldly} go.", "Setup.\n\nWe boldly go."),
         (r"a\thanks{b}\nocite{*}\pagestyle{empty}\footcite[p.~3]{c} d", "a d"),
         (r"\begin{tabular}{l}\multicolumn{2}{c}{Wide} & one\\ two\end{tabular}", "Wide one\ntwo"),

@@ -88,6 +88,9 @@ def test_the_last_of_several_revisions_counts() -> None:
     ((found,), _) = read(dump(page))
     assert isinstance(found, Document)
     assert (found.payload, json.loads(found.metadata or "")["revision_id"]) == (b"newest", "11")
+    older = "<revision><id>9</id><timestamp>2025-01-02T03:04:05Z</timestamp><text>older</text></revision>"
+    ((found,), _) = read(dump(PAGES[0].replace("</revision>", f"</revision>{older}")))
+    assert isinstance(found, Document) and json.loads(found.metadata or "")["revision_id"] == "10"
 
 
 @pytest.mark.parametrize(
@@ -97,8 +100,8 @@ def test_the_last_of_several_revisions_counts() -> None:
         (PAGES[0].replace("&amp;", "&hack;"), "ParseError"),
         (PAGES[0].replace("<ns>0", "<ns>x"), "ValueError"),
         (
-            PAGES[0].replace("<title>", "<title>" + "E" * 300),
-            "a title of 311 characters, expected at most 255",
+            PAGES[0].replace("<title>", "<title>" + "E" * 600),
+            "a title of 611 characters, expected at most 512",
         ),
         (PAGES[0].replace("</page>", ""), "does not end before the next one begins"),
         (PAGES[0].replace("<page>", ""), "a page without the tag that it begins with"),

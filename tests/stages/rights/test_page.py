@@ -32,6 +32,9 @@ def values(html: str) -> list[str]:
         '<meta name="robots" content="noai" content="all">',
         '<!--> <meta name="robots" content="noai"> -->',
         '<title>a</title><meta name="robots" content="noai">',
+        '<script>w("</head><body>")</script><meta name="robots" content="noai"></head>',
+        '<!-- </head> --><meta name="robots" content="noai"></head>',
+        '<title>About <body> and </head></title><meta name="robots" content="noai">',
     ],
 )
 def test_a_meta_element_counts_however_it_is_written(html: str) -> None:
@@ -86,6 +89,10 @@ def test_none_is_noindex() -> None:
         ("googlebot: noindex, gptbot: noai", ["noai"]),
         ("unavailable_after: 25 Jun 2010 15:00:00 PST, noai", ["noai"]),
         ("max-snippet:-1, noindex", ["noindex"]),
+        ("unavailable_after: Fri, 25 Jun 2010 15:00:00 GMT, noai", ["noai"]),
+        ("googlebot: unavailable_after: Friday, 25-Jun-10 15:00:00 UTC, noai", []),
+        ("max-snippet : 20, noai", ["noai"]),
+        ("GPTBot : noai", ["noai"]),
         ("*: noai", ["noai"]),
         ("", []),
     ],
@@ -119,6 +126,8 @@ def test_licences_of_links_and_json_ld() -> None:
         (("link", '<https://a.example/>; rel=next, <https://l.example/>; rel="license x"'),), ()
     )
     assert signal == Signal("license", "header", "https://l.example/", "unknown")
+    (signal,) = header_signals((("link", '<https://l.example/>; title="CC, 4.0"; rel=license'),), ())
+    assert signal.value == "https://l.example/"
 
 
 @pytest.mark.parametrize(
@@ -131,6 +140,18 @@ def test_json_ld_that_is_none_says_nothing(text: str) -> None:
 def test_a_page_of_a_million_licences_has_fifty() -> None:
     html = "".join(f'<a rel="license" href="/{number}">' for number in range(100_000))
     assert len(kinds(html)) == MOST_SIGNALS
+
+
+def test_no_number_of_other_signals_hides_a_reservation() -> None:
+    links = "".join(f'<link rel="license" href="/{number}">' for number in range(100))
+    html = '<head><meta name="tdm-reservation" content="1">' + links
+    assert training_use(list(html_signals(html, ()))).by == "tdmrep"
+    allowed = "\n".join(f"ai-train=yes, x{number}=yes" for number in range(100))
+    headers = (("content-signal", allowed), ("tdm-reservation", "1"), ("x-robots-tag", "noai"))
+    assert [kind for kind in ("tdmrep", "noai") if denies(kind, list(header_signals(headers, ())))] == [
+        "tdmrep",
+        "noai",
+    ]
 
 
 def test_licences_and_directives_about_search_and_images_decide_nothing() -> None:

@@ -103,6 +103,12 @@ def test_only_a_group_that_names_the_crawler_disallows_by_name() -> None:
     assert use(text, "/", "*") == "denied"
 
 
+def test_a_product_token_ends_where_its_characters_end() -> None:
+    for line in ("GPTBot/1.2", "GPTBot, ClaudeBot", "GPTBot;", "gptbot(all)", "GPTBot # theirs"):
+        assert use(f"User-agent: {line}\nDisallow: /\n", "/", "GPTBot") == "denied", line
+    assert use("User-agent: GPTBot2\nDisallow: /\n", "/", "GPTBot") == "unknown"
+
+
 def test_signals_of_nothing() -> None:
     for text in (
         "",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
 from pathlib import Path
 
 import pytest
 
 from lineage.pages import page_of
 from lineage.recipe import RecipeError
+from stages.rights.robots import MOST_BYTES
 from stages.rights.sites import Sites, gathered_sites, path_of_page, site_files, site_of
 from tests.support.inputs.site_files import SiteResponse, write_site_file
 
@@ -86,6 +88,64 @@ def test_a_redirect_is_followed_to_another_site_and_no_further_than_five_times(t
     }
     assert kinds(sites, "https://loop.example.org/") == []
     assert kinds(sites, "https://own.example.org/") == ["robots"]
+
+
+def test_a_redirect_to_another_page_gives_a_site_no_rules_of_that_pages_site(tmp_path: Path) -> None:
+    to_front_page = robots(
+        "https://gone.example.org",
+        "",
+        status="302 Found",
+        headers=(("Location", "https://other.example.org/"),),
+    )
+    sites = read(tmp_path, to_front_page, robots("https://other.example.org", DENIES))
+    assert kinds(sites, "https://gone.example.org/x") == []
+    assert kinds(sites, "https://other.example.org/x") == ["robots"]
+
+
+def test_a_response_that_says_not_modified_leaves_what_the_one_before_said(tmp_path: Path) -> None:
+    same = robots("https://a.example.org", "", "2026-03-05T00:00:00Z", status="304 Not Modified")
+    sites = read(tmp_path, robots("https://a.example.org", DENIES), same)
+    assert kinds(sites, "https://a.example.org/") == ["robots"]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
+def test_a_rule_that_is_cut_off_with_a_long_file_is_none(line_end: str, tmp_path: Path) -> None:
+    begin = f"User-agent: GPTBot{line_end}Disallow: /held{line_end}#"
+    rule = "Disallow: /"
+    filling = "x" * (MOST_BYTES - len(begin) - len(line_end) - len(rule))
+    text = f"{begin}{filling}{line_end}{rule}private{line_end}"
+    sites = read(tmp_path, robots("https://a.example.org", text))
+    assert [kinds(sites, f"https://a.example.org/{path}") for path in ("", "held")] == [[], ["robots"]]
+
+
+def test_of_a_packed_file_that_unfolds_without_end_the_begin_counts(tmp_path: Path) -> None:
+    place = tmp_path / "r.warc"
+    write_site_file(place, [robots("https://a.example.org", "")])
+    packed = gzip.compress(f"{DENIES}#{'x' * (8 << 20)}".encode(), mtime=0)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\n\r\n"
+    record = (
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://b.example.org/robots.txt\r\n"
+        b"WARC-Record-ID: <urn:uuid:b>\r\nWARC-Date: 2026-01-05T00:00:00Z\r\n"
+        b"Content-Type: application/http; msgtype=response\r\n"
+    )
+    place.write_bytes(
+        place.read_bytes()
+        + record
+        + f"Content-Length: {len(head) + len(packed)}\r\n\r\n".encode()
+        + head
+        + packed
+        + b"\r\n\r\n"
+    )
+    assert kinds(gathered_sites([str(place)], AGENTS), "https://b.example.org/x") == ["robots"]
+
+
+def test_a_tdmrep_file_of_a_million_bytes_is_read_whole(tmp_path: Path) -> None:
+    entries = [{"location": f"/{number}/", "tdm-reservation": 1} for number in range(20_000)]
+    place = "https://a.example.org/.well-known/tdmrep.json"
+    sites = read(tmp_path, SiteResponse(url=place, text=json.dumps(entries)))
+    page = page_of("https://a.example.org/19999/x")
+    assert page is not None
+    assert [signal.meaning for signal in sites.signals(page, AGENTS)] == ["denied"]
 
 
 def test_a_tdmrep_file_lies_beside_robots(tmp_path: Path) -> None:

@@ -38,8 +38,12 @@ def dump(*pages: str) -> bytes:
     return (SITE + "".join(pages) + END).encode()
 
 
-def pdf(*pages: str, title: str = "", trailer: str = "", packed: bool = False) -> bytes:
-    """A PDF 1.4 whose pages have these lines, in Helvetica (ISO 32000-1, annex H.3); `packed`: by Flate."""
+def pdf(
+    *pages: str, title: str = "", trailer: str = "", packed: bool = False, upwards: bool = False
+) -> bytes:
+    """A PDF 1.4 whose pages have these lines, in Helvetica (ISO 32000-1, annex H.3); `packed`: by Flate; `upwards`: on
+    pages that are turned by 90 degrees, as those with wide tables are."""
+    matrix, turned = ("0 1 -1 0 72 72 Tm", "/Rotate 90") if upwards else ("72 720 Td", "")
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Count {len(pages)} /Kids [{' '.join(f'{4 + 2 * n} 0 R' for n in range(len(pages)))}] >>",
@@ -47,10 +51,10 @@ def pdf(*pages: str, title: str = "", trailer: str = "", packed: bool = False) -
     ]
     for number, page in enumerate(pages):
         lines = "".join(f"({_escaped(line)}) Tj 0 -14 Td " for line in page.split("\n"))
-        content = f"BT /F1 12 Tf 72 720 Td {lines}ET"
+        content = f"BT /F1 12 Tf {matrix} {lines}ET"
         objects.append(
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
-            f" /Contents {5 + 2 * number} 0 R >>"
+            f" /Contents {5 + 2 * number} 0 R {turned} >>"
         )
         filtered = ""
         if packed:

@@ -110,6 +110,21 @@ def test_the_output_holds_and_its_numbers_are_those_of_the_texts_that_are_left(m
     assert (step["num_rejected"], step["num_out"]) == (len(rejected), summary["num_kept"])
 
 
+@pytest.mark.parametrize(("method", "repeated"), [("substring", "." * 200), ("line", "\nthe same line" * 9)])
+def test_cuts_that_are_alike_are_rows_of_their_own(method: str, repeated: str, tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    text = f"{prose(random.Random(1), 40)}{repeated}\n{prose(random.Random(2), 40)}"
+    (tmp_path / "pages/0.jsonl").write_text(json.dumps({"url": "https://example.org/", "text": text}))
+    out = tmp_path / "out"
+    runs.run(tmp_path / "of", recipe(out, tmp_path / "pages", inside_by(method)))
+    sql = "SELECT count(*) num_cuts, sum(count) num_chars FROM edits WHERE stage = 'dedup.inside'"
+    (found,) = rows(out, sql)
+    (left,) = published_texts(out).values()
+    assert found["num_chars"] == len(text) - len(left) > 90
+    assert found.items() <= runs.summary_of(str(out))["inside"].items()
+    assert not verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems
+
+
 def test_without_it_nothing_is_there_of_it(made: Path) -> None:
     assert "twin" not in query(Folder(str(made / "plain")), "SELECT * FROM edits").columns
     assert not rows(made / "plain", "SELECT * FROM steps WHERE stage = 'dedup.inside'")

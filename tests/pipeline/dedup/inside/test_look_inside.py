@@ -128,6 +128,30 @@ def test_text_between_cuts_goes_with_them_unless_a_cut_relies_on_it(seed: int, t
             assert all(cut in _covered(looked, doc_id) for cut in _places(cuts))
 
 
+@pytest.mark.parametrize("period", [".", "哈", "- ", "一\n"])
+def test_a_short_text_repeated_back_to_back_stays_once_and_takes_few_rounds(
+    period: str, tmp_path: Path
+) -> None:
+    text = f"Contents {period * 400} and what follows on it goes on for some sixty characters more."
+    corpus = Corpus(files={(0, 0): [Doc(text=text)]}, table=_TABLE)
+    job = inside_job(corpus, tmp_path, SUBSTRING)
+    heard: list[str] = []
+    looked = read_found(corpus, job, look_inside(job, InProcess(), heard.append))
+    (left,) = looked.left.values()
+    assert left.count(period) < 4 and len(left) > 60
+    assert check_twins(corpus, looked)
+    # One twin is one period before its cut: without doubling the way, there are as many rounds as periods in min_bytes.
+    assert sum(name.startswith("twins-") for name in heard) <= 8
+
+
+def test_a_document_of_which_no_whole_line_is_repeated_keeps_its_text(tmp_path: Path) -> None:
+    passage = "the end of a line that others have too\nand the begin of the next"
+    docs = [Doc(text=f"{name} {passage} {name}", name=name) for name in ("a", "bb")]
+    table = replace(SUBSTRING, border="line", min_chars=10_000)
+    looked = look(Corpus(files={(0, 0): docs}, table=_TABLE), tmp_path, table)
+    assert not looked.cuts and not looked.rejected
+
+
 def _places(cuts: list[Any]) -> set[int]:
     return {place for cut in cuts for place in range(cut.start, cut.end)}
 
@@ -227,6 +251,26 @@ def test_however_the_work_is_cut_the_result_is_the_same(
     whole = look(corpus, tmp_path / "whole", METHODS[method])
     cut = look(corpus, tmp_path / "cut", METHODS[method], **options)
     assert (cut.cuts, cut.rejected) == (whole.cuts, whole.rejected) and whole.cuts
+
+
+class ShufflingEngine(InProcess):
+    """Gives a reducer the rows of its partition in an order that nothing promises."""
+
+    def run(self, exchange: Exchange) -> dict[int, DedupCounts]:
+        def reduce(number: int, rows: Any) -> DedupCounts:
+            order = random.Random(number).sample(range(len(rows)), len(rows))
+            return exchange.reduce(number, rows.take(order))
+
+        return super().run(replace(exchange, reduce=reduce))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_in_whatever_order_rows_meet_the_bytes_are_the_same(method: str, tmp_path: Path) -> None:
+    corpus, options = corpus_of(3), {"chars_a_piece": 900, "chars_a_partition": 2_000}
+    look(corpus, tmp_path / "in order", METHODS[method], **options)
+    look(corpus, tmp_path / "shuffled", METHODS[method], ShufflingEngine(), **options)
+    assert published(tmp_path / "in order") == published(tmp_path / "shuffled")
+    assert len(published(tmp_path / "in order")) > 3
 
 
 @pytest.mark.slow

@@ -118,6 +118,11 @@ def test_with_lines_as_borders_only_whole_lines_are_cut(cut: tuple[int, int], le
     assert left_of(text, regions(found)) == left
 
 
+def test_a_cut_of_which_no_whole_line_is_left_is_none() -> None:
+    table = InsideTable(method="substring", border="line")
+    assert at_borders("abc\ndef", [Cut(2, 6, 9, 0)], table) == []
+
+
 def test_gaps_are_cut_where_no_two_words_meet() -> None:
     text = "aaa REPEAT, gap REPEAT bbb"
     assert gaps(text, [(4, 11), (16, 23)], 5) == [Cut(11, 16, -1, 0)]
