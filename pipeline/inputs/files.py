@@ -323,9 +323,9 @@ def _list_paths(entry: str, shown: str, revisions: Revisions) -> Iterator[_Liste
     for each in paths:
         path = revisions.pinned(each) if each.startswith("hf://") else each
         if is_remote(path):
-            yield _ListedFile(
-                name=urlsplit(path).path.strip("/"), url=path, shown=without_secrets(path), size=None
-            )
+            # Of a web address alone, ? and # end the path.
+            name = urlsplit(path).path if _is_http(path) else path.partition("://")[2].partition("/")[2]
+            yield _ListedFile(name=name.strip("/"), url=path, shown=without_secrets(path), size=None)
         elif path.startswith("/") or ".." in path.split("/"):
             named, root = without_secrets(path), without_secrets(base)
             raise OSError(f"the list names {named!r}: expected URLs, or paths relative to {root}")

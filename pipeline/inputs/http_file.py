@@ -188,6 +188,7 @@ class HttpFile(io.RawIOBase):
         if response.status == 416:
             response.close()
             return None
+        _check_range(response, self._position, self._shown)
         skipped = self._position if response.status == 200 else 0
         self._check_version(response, skipped)
         while skipped:
@@ -258,6 +259,7 @@ class HttpRanges:
         try:
             if response.status == 416:
                 return True
+            _check_range(response, begin, self._shown)
             skipped = begin if response.status == 200 else 0
             size = _stated_size(response, begin - skipped)
             self._check_version(response, size)
@@ -283,6 +285,20 @@ class HttpRanges:
         if self._version not in (None, version):
             raise OSError(f"{self._shown} changed while it was read: was {self._version}, is {version}")
         self._version = version
+
+
+def _check_range(response: urllib3.BaseHTTPResponse, begin: int, shown: str) -> None:
+    """OSError where an answer of status 206 states another first byte than that at `begin`, or has several parts
+    (RFC 9110, section 15.3.7), as that of a cache which mixes up ranges. Some servers state no range."""
+    stated = response.headers.get("Content-Range", "")
+    kind = response.headers.get("Content-Type", "")
+    is_other = bool(stated) and not re.match(rf"bytes\s+{begin}-", stated)
+    if response.status == 206 and (is_other or kind.startswith("multipart/")):
+        response.close()
+        raise OSError(
+            f"{shown}: the server answers the bytes from {begin} with {stated or kind!r}: expected the range that was"
+            " asked for; make the same call again later, or name a copy of the file"
+        )
 
 
 def _stated_size(response: urllib3.BaseHTTPResponse, start: int) -> int | None:

@@ -175,7 +175,7 @@ def _batches(table: IndexTable, source: IndexSource, seed: int) -> Iterator[pa.R
         values |= {"seed": str(seed)}
     answer = table.rows(
         f"SELECT * FROM (SELECT {file}, CAST({offset} AS BIGINT) AS {offset}, CAST({length} AS BIGINT) AS {length},"
-        f" {also} FROM {TABLE}{filtered}{first}) ORDER BY {file}, {offset}, {length}, {also_names}",
+        f" {also} FROM {TABLE}{filtered}{first}) ORDER BY {file}, {offset}, {length} DESC, {also_names}",
         **values,
     )
     reader: pa.RecordBatchReader = answer.to_arrow_reader(_ROWS_AT_ONCE)
@@ -273,7 +273,7 @@ def _check_places(batch: pa.RecordBatch, source: IndexSource) -> None:
 
 
 def _packed(pieces: Sequence[_Rows]) -> SelectedRecords:
-    """The records of one file; of several rows for one place the first counts."""
+    """The records of one file; of several rows for one place the first counts, which is the longest."""
     offsets = np.concatenate([piece.offsets for piece in pieces])
     lengths = np.concatenate([piece.lengths for piece in pieces])
     digests = [digest for piece in pieces for digest in piece.digests]

@@ -9,7 +9,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -72,7 +72,11 @@ class IndexTable:
             raise refusal(f"expected an SQL expression: {first_line(error)}") from error
         condition = asked.pop("where_clause", None)
         frame.pop("where_clause")
-        if _without_places(asked) != _without_places(frame):
+        # One that closes the bracket before it, as "a) OR (b", does so with one kind of brackets alone.
+        is_closed = False
+        with suppress(duckdb.Error):
+            is_closed = bool(self._parsed(f"[\n{where}\n] IS NULL"))
+        if not is_closed or _without_places(asked) != _without_places(frame):
             raise refusal("expected one condition, as it stands behind WHERE, and nothing behind it")
         columns = {name.lower() for name in self.columns}
         is_fixed = self._functions()
@@ -81,6 +85,8 @@ class IndexTable:
                 raise refusal(
                     "it holds a SELECT of its own: expected a condition on a row of the index alone"
                 )
+            if kind == "PARAMETER":
+                raise refusal("it holds a parameter: expected the value itself")
             if kind == "COLUMN_REF" and column.lower() not in columns:
                 raise refusal(f"the index has no column {column!r}; it has {', '.join(sorted(self.columns))}")
             if function and not is_fixed.get(function, False):
@@ -107,8 +113,9 @@ class IndexTable:
     def _functions(self) -> Mapping[str, bool]:
         """The functions of a row's values, and whether each gives the same for the same values, always."""
         rows = self.connection.execute(
+            # age() of one time is that of today, whatever its stability says.
             "SELECT lower(function_name), bool_and(function_type = 'scalar' AND stability = 'CONSISTENT')"
-            " FROM duckdb_functions() GROUP BY 1"
+            " AND lower(function_name) <> 'age' FROM duckdb_functions() GROUP BY 1"
         ).fetchall()
         return dict(rows)
 
@@ -119,6 +126,8 @@ def opened_index(source: str, files: Sequence[Input]) -> Iterator[IndexTable]:
     connection = duckdb.connect(
         config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     )
+    # Or a condition on fetch_time would select other records on a machine elsewhere.
+    connection.execute("SET TimeZone = 'UTC'")
     by_place = {f"{number}/{_partitions(found.url)}": found for number, found in enumerate(files)}
     called = tuple(
         # DuckDB takes a name with a wildcard for a pattern.

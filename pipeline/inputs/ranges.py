@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Final, cast
 
@@ -19,7 +20,7 @@ from pipeline.inputs.files import Input
 from pipeline.inputs.retries import READING, Retries
 from pipeline.inputs.selected import MOST_JOINED, SelectedRecord, SelectedRecords, joined
 from stages.document import Document
-from stages.reading.options import InputCounts, ReadOptions, Unreadable
+from stages.reading.options import FileSpan, InputCounts, ReadOptions, Unreadable
 
 CONNECTIONS: Final = 2
 """Of one reader at once: what is fetched while the records before it are parsed. A machine has as many readers
@@ -94,7 +95,8 @@ class RangeStream(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedRecord:
-    """A selected record and a stream of its bytes: fewer where the file ends before it does."""
+    """A selected record and a stream of its bytes: fewer where the file ends before it does. Reading it raises
+    FileNotFoundError where the file is not there."""
 
     record: SelectedRecord
     stream: BinaryIO
@@ -132,21 +134,26 @@ def read_selected(
     record, of_record = fetched.record, InputCounts()
     told = (("crawl", records.crawl), ("warc_segment", records.segment), ("content_digest", record.digest))
     labels = tuple((name, value) for name, value in told if value is not None)
-    whole = replace(options, format="warc", size=None)
-    for item in read_documents(fetched.stream, whole, of_record):
-        if isinstance(item, Document):
-            place = replace(item.place, offset=record.offset + item.place.offset)
-            yield item.but(place=place, labels=labels)
-        else:
-            yield replace(
-                item, offset=record.offset + item.offset, num_records=1, num_bytes=0, breaks_off=False
-            )
+    # A length that is too long reaches into records that were not selected, or that are read by themselves.
+    whole = replace(options, format="warc", size=None, span=FileSpan(begin=0, end=1))
+    why = "the file ends before it, or the index is of another one"
+    try:
+        for item in read_documents(fetched.stream, whole, of_record):
+            if isinstance(item, Document):
+                place = replace(item.place, offset=record.offset + item.place.offset)
+                yield item.but(place=place, labels=labels)
+            else:
+                yield replace(
+                    item, offset=record.offset + item.offset, num_records=1, num_bytes=0, breaks_off=False
+                )
+    except FileNotFoundError:
+        why = "its file is not there"
     if not of_record.num_records and not of_record.num_unreadable:
         yield Unreadable(
             file=options.file,
             offset=record.offset,
             length=record.length,
-            error="no record is there: the file ends before it, or the index is of another one",
+            error=f"no record is there: {why}",
             num_records=1,
             num_bytes=0,
         )
@@ -171,13 +178,14 @@ def _records(
     reader: FileRanges, group: list[SelectedRecord], data_of: Callable[[], bytes]
 ) -> Iterator[FetchedRecord]:
     begin, end = _extent(group)
-    if end - begin > MOST_JOINED:
-        for record in group:
+    data: bytes | None = None
+    with suppress(FileNotFoundError):  # which each stream then raises
+        data = data_of() if end - begin <= MOST_JOINED else None
+    for record in group:
+        if data is None:
             stream = io.BufferedReader(RangeStream(reader, record.offset, record.length), MOST_JOINED)
             yield FetchedRecord(record=record, stream=stream)
-        return
-    data = data_of()
-    for record in group:
+            continue
         first = record.offset - begin
         yield FetchedRecord(record=record, stream=io.BytesIO(data[first : first + record.length]))
 

@@ -39,10 +39,21 @@ def with_interval(
     return Estimate(value=value, low=value * math.exp(-spread), high=value * math.exp(spread))
 
 
+def as_share(found: Estimate, num_documents: int) -> Estimate:
+    """A share of a sample of so many documents, within 0 and 1. Where all or none of them were in it there is no
+    spread, and the bound is that of a binomial count (Clopper and Pearson 1934)."""
+    least = _TAIL ** (1 / num_documents)
+    return Estimate(
+        value=found.value,
+        low=min(found.low, least) if found.value >= 1 else found.low,
+        high=1 - least if found.value <= 0 else min(found.high, 1.0),
+    )
+
+
 def product(first: Estimate, second: Estimate) -> Estimate:
     """The product of two figures whose errors are independent."""
     if min(first.value, second.value) <= 0:
-        return Estimate(value=0.0, low=0.0, high=0.0)
+        return Estimate(value=0.0, low=0.0, high=first.high * second.high)
     value = first.value * second.value
 
     def bound(name: str, sign: int) -> float:

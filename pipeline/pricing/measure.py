@@ -352,14 +352,21 @@ def _selected(cell: Cell, records: SelectedRecords, options: ReadOptions) -> Sam
 
 
 def _dealt(head: SampledPart, num: int) -> list[SampledPart]:
-    """The documents of a file's beginning, dealt to so many cells, neighbours together."""
+    """The documents of a file's beginning, dealt to so many cells, neighbours together, each with its share of the
+    bytes."""
     all_of_it = head.documents
+    dealt = [
+        all_of_it[len(all_of_it) * number // num : len(all_of_it) * (number + 1) // num]
+        for number in range(num)
+    ]
+    sizes = [sum(each.num_bytes + len(each.text) for each in documents) for documents in dealt]
+    shares = [size / max(sum(sizes), 1) for size in sizes]
     return [
         SampledPart(
-            documents=all_of_it[len(all_of_it) * number // num : len(all_of_it) * (number + 1) // num],
-            num_bytes=head.num_bytes / num,
+            documents=documents,
+            num_bytes=head.num_bytes * share,
             is_whole=False,
-            seconds=head.seconds / num,
+            seconds=head.seconds * share,
         )
-        for number in range(num)
+        for documents, share in zip(dealt, shares, strict=True)
     ]

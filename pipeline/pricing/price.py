@@ -21,7 +21,7 @@ from pipeline.inputs.revisions import Revisions
 from pipeline.phases.predicted import digest_of
 from pipeline.phases.steps import stages_of, step_tables
 from pipeline.plan import readable_inputs
-from pipeline.pricing.estimate import kept_share, product, total, with_interval
+from pipeline.pricing.estimate import as_share, kept_share, product, total, with_interval
 from pipeline.pricing.measure import PART_BYTES, TEXTS_BYTES, Measured, MeasuredSource, Replicate, measure
 from pipeline.pricing.sample import SourceSample, draw, sample_bytes
 from pipeline.recipe.tables import PipelineRecipe, effective_dedup
@@ -163,10 +163,15 @@ class _Extrapolation:
 
     def prediction(self) -> Prediction:
         documents = self._interval(lambda each: each.num_documents)
+        passed = self._ratio(lambda each: each.num_survivors, lambda each: each.num_documents)
         survivors = self._interval(lambda each: each.num_survivors)
+        if not self._is_all:
+            passed = as_share(passed, self._measured.num_documents)
+            if passed.value in (0.0, 1.0):
+                low, high = documents.low * passed.low, documents.high * passed.high
+                survivors = Estimate(value=survivors.value, low=low, high=high)
         tokens = product(self._of_kept(lambda each: each.num_tokens), self._kept)
         kept = product(survivors, self._kept)
-        passed = self._ratio(lambda each: each.num_survivors, lambda each: each.num_documents)
         hours = self._hours(documents, survivors, kept, tokens)
         cores = self._prices.cores
         whole = total(list(hours.values()))
@@ -340,6 +345,11 @@ class _Extrapolation:
                 f" {seen.num_documents - seen.num_texts:,} repeat another one, and {seen.num_twice:,} texts stand in"
                 f" two parts of it; from that curve {1 - self._kept.value:.1%} of all"
                 f" ({1 - self._kept.high:.1%} to {1 - self._kept.low:.1%}) would go."
+            )
+        if not seen.num_documents:
+            notes.append(
+                "No document of the sample passes all steps: tokens, and what follows from them, are of none. Read"
+                " more by --sample-bytes, or loosen the steps."
             )
         if self._recipe.dedup.against:
             notes.append("Documents that an output of dedup.against holds are not taken off.")

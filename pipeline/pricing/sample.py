@@ -87,6 +87,10 @@ def _draw(
     ends = list(accumulate(nums))
     total = ends[-1]
     num = min(total, max(NUM_REPLICATES, round(share * total)))
+    if num == total:
+        # Each file as it lies: a compressed one cannot be read from within, or not just where a cell begins.
+        nums, ends, total = [1] * len(inputs), list(range(1, len(inputs) + 1)), len(inputs)
+        num = total
     num_strata = max(1, num // NUM_REPLICATES)
     cells = []
     for stratum in range(num_strata):

@@ -313,8 +313,8 @@ def _lines(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterato
         return
     if held.num_bytes:
         yield held.line(number, offset)
-    elif not offset:
-        counts.note("empty")
+    elif not offset and (span is None or span.stop is None or span.stop.position == options.size):
+        counts.note("empty")  # which of spans the last one tells
 
 
 def _small_pieces(cursor: Cursor, start: Border) -> Iterator[bytes]:

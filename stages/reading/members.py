@@ -316,7 +316,8 @@ def read_through(cursor: Cursor, end: float = math.inf, most: float = math.inf) 
 
     Of a compressed file those members that begin before byte `end`; the cursor is left where the next one
     does. LongMemberError where one of them goes on beyond byte `most`."""
-    if not is_compressed(cursor):
+    # Behind the first byte, what begins no member is damage of a compressed file, and no plain one.
+    if not cursor.position and not is_compressed(cursor):
         yield from iter(cursor.read, b"")
         return
     position = 0

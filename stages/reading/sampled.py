@@ -182,7 +182,7 @@ def _rows(stream: BinaryIO, options: ReadOptions, begin: int, end: int) -> Sampl
     found = [_rows_of(stream, options, group, begin, end) for group in row_groups(stream)]
     return SampledPart(
         documents=tuple(document for part in found for document in part.documents),
-        num_bytes=sum(part.num_bytes for part in found),
+        num_bytes=end - begin,  # with the footer, which a source's bytes have too
         seconds=sum(part.seconds for part in found),
     )
 

@@ -4,6 +4,7 @@ done."""
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -43,6 +44,7 @@ from tests.support.processes.killed_runs import (
 )
 from tests.support.steps import dying_steps
 
+SENTENCE = "The lighthouse keeper wrote down the weather of every day, and nobody had read his books since."
 STEPS = ["url", "parse", "language", "quality", "pii"]
 
 pytestmark = pytest.mark.usefixtures("address")
@@ -295,6 +297,41 @@ def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
         assert again.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
     end_sessions(driver.pid, again.pid)
     check_whole(out, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_file_in_parts_killed_on_four_workers_loses_and_doubles_no_record(tmp_path: Path) -> None:
+    """The driver twice, which is called again with other parts, and then workers."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = [json.dumps({"text": f"{SENTENCE} It was the {n}. of them."}).encode() + b"\n" for n in range(400)]
+    (folder / "a.jsonl").write_bytes(b"".join(rows))  # known by their line's number
+    (folder / "b.jsonl.gz").write_bytes(b"".join(gzip.compress(row, mtime=0) for row in rows[::-1]))
+
+    def asked(out: str, unit_bytes: int, **tables: Any) -> dict[str, Any]:
+        made = recipe(str(tmp_path / out), {"rows": (f"{folder}/*",)}, dedup={"near": False}, **tables)
+        made["run"]["unit_bytes"] = unit_bytes
+        made["source"][0]["steps"] = ["parse", "pii"]
+        return made
+
+    run(tmp_path / "0", asked("whole", 0))
+    out, path, drivers = tmp_path / "parts", tmp_path / "recipe.toml", list[int]()
+    for unit_bytes, num in ((8_000, 3), (20_000, 6), (9_000, None)):
+        ray = {"address": "local", "num_cpus": 4, "retries": 20}
+        write_recipe(path, asked("parts", unit_bytes, ray=ray))
+        with command(path) as driver:
+            drivers.append(driver.pid)
+            if num is not None:
+                wait_for(Moment("work/units/*.*/unit.json", num), out, driver)
+                continue
+            while not (at_work := busy_workers()):
+                assert driver.poll() is None, "the run ended before a worker could be killed"
+            for pid in at_work:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            assert driver.wait(DEADLINE) == 0, (tmp_path / "log.txt").read_text()
+    end_sessions(*drivers)
+    check_whole(out, fingerprint(str(tmp_path / "whole")))
 
 
 class Interrupting(ProgressReporter):

@@ -66,6 +66,18 @@ def test_files_of_a_repository_are_listed_at_the_commit_that_its_revision_names(
             assert stream.read() == FILES[f"data/{each.name}"]
 
 
+def test_a_list_names_files_whose_names_hold_what_would_end_the_path_of_a_web_address(
+    hub: Hub, tmp_path: Path
+) -> None:
+    files = {f"data/a{mark}b.jsonl": rows(mark) for mark in "#?% "}
+    commit = hub.dataset(NAME, files).refs["main"]
+    (tmp_path / "all.paths").write_text("".join(f"hf://datasets/{NAME}/{name}\n" for name in files))
+    found = list_inputs(source(str(tmp_path / "all.paths")))
+    assert {each.name: open_input(each).read() for each in found} == {
+        f"{NAME}@{commit}/{name}": data for name, data in files.items()
+    }
+
+
 @pytest.mark.parametrize("revision", ["v1.0", "refs/convert/parquet", "refs%2Fconvert%2Fparquet"])
 def test_a_tag_and_a_special_ref_name_their_commit(hub: Hub, revision: str) -> None:
     repository = hub.dataset(NAME, {})

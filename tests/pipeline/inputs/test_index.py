@@ -6,13 +6,19 @@ import hashlib
 import io
 import itertools
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import given
@@ -144,6 +150,9 @@ WRONG_CONDITIONS = [
     ("getvariable('a') = url", "'getvariable' may give another value"),
     ("lookup(url)", "'lookup' is none that a condition may call"),
     ("sum(fetch_status) > 3", "'sum' may give another value"),
+    ("true) OR (true", "expected one condition"),
+    ("len($files) > 1", "it holds a parameter"),
+    ("age(TIMESTAMP '2026-01-01') > INTERVAL 1 DAY", "'age' may give another value on another day"),
     ("fetch_status + url", "."),
     ("url = ?", "."),
 ]
@@ -172,10 +181,33 @@ def test_conditions_of_every_day_are_taken(crawl: SmallCrawl, where: str) -> Non
     assert select_inputs(source(crawl, where), 0)
 
 
-def test_a_table_that_is_none_of_records_is_refused(crawl: SmallCrawl, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def test_a_time_in_a_condition_is_of_utc_wherever_the_machine_is(crawl: SmallCrawl, tmp_path: Path) -> None:
+    times = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(24)]
+    columns = {
+        "fetch_time": pa.array(times, pa.timestamp("us", tz="UTC")),
+        "warc_filename": [crawl.paths[0]] * 24,
+        "warc_record_offset": range(24),
+        "warc_record_length": [1] * 24,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    code = f"""
+from pipeline.inputs.index import select_inputs
+from pipeline.recipe.tables import SourceTable
+asked = SourceTable(name="web", index="{tmp_path}/t.parquet", where="fetch_time >= '2026-01-01 12:00:00'")
+print(len(select_inputs(asked, 0)[0].records))
+"""
+    for zone in ("UTC", "Asia/Tokyo"):
+        told = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "TZ": zone},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert told.stdout == "12\n"
 
+
+def test_a_table_that_is_none_of_records_is_refused(crawl: SmallCrawl, tmp_path: Path) -> None:
     pq.write_table(pa.table({"url": ["a"], "warc_filename": ["b"]}), tmp_path / "t.parquet")
     with pytest.raises(RecipeError, match="no column warc_record_offset and warc_record_length"):
         select_inputs(source(crawl, None, index=str(tmp_path / "t.parquet")), 0)
@@ -212,6 +244,13 @@ def test_a_row_that_names_no_place_below_the_root_is_refused(
 
 def test_a_row_that_stands_twice_counts_once(crawl: SmallCrawl, tmp_path: Path) -> None:
     write_index(tmp_path, [*crawl.rows, *crawl.rows])
+    found = select_inputs(source(crawl, None, index=str(tmp_path / "*.parquet")), 0)
+    assert places(found) == rows_of(crawl, lambda row: True)
+
+
+def test_of_two_lengths_of_one_place_the_longer_counts(crawl: SmallCrawl, tmp_path: Path) -> None:
+    short = [{**row, "warc_record_length": 5} for row in crawl.rows[::2]]
+    write_index(tmp_path, [*short, *crawl.rows])
     found = select_inputs(source(crawl, None, index=str(tmp_path / "*.parquet")), 0)
     assert places(found) == rows_of(crawl, lambda row: True)
 
@@ -271,6 +310,28 @@ def test_a_long_record_is_fetched_in_pieces(tmp_path: Path, monkeypatch: pytest.
     data = (tmp_path / inputs[0].name).read_bytes()
     assert found == [data[offset : offset + length] for _, offset, length, _ in places(inputs)]
     assert max(asked.end - asked.begin for asked in ranges.asked) <= 1000
+
+
+@pytest.mark.parametrize("fault", ["whole", "moved"])
+def test_a_server_may_answer_a_range_with_the_whole_file_or_lead_elsewhere(
+    crawl: SmallCrawl, fault: Any
+) -> None:
+    near = [each.stream.read() for each in fetched(select_inputs(source(crawl), 0))]
+    with range_server(
+        crawl.folder, Ranges(fault=lambda number, name: fault if number % 2 == 0 else None)
+    ) as url:
+        found = select_inputs(source(crawl, root=url), 0)
+        assert [each.stream.read() for each in fetched(found, FAST)] == near
+
+
+@pytest.mark.parametrize("fault", ["other range", "parts"])
+def test_an_answer_with_another_range_than_was_asked_for_is_refused(crawl: SmallCrawl, fault: Any) -> None:
+    with range_server(crawl.folder, Ranges(fault=lambda number, name: fault)) as url:
+        found = select_inputs(source(crawl, root=url), 0)
+        with pytest.raises(
+            OSError, match=r"the server answers the bytes from .*: expected the range that was asked for"
+        ):
+            list(fetched(found, FAST))
 
 
 def test_threads_that_read_one_index_file_have_places_of_their_own(crawl: SmallCrawl) -> None:
@@ -405,6 +466,41 @@ def test_a_record_that_is_damaged_is_lost_alone_and_named(tmp_path: Path) -> Non
         (spoilt["warc_filename"], spoilt["warc_record_offset"]), (beyond["warc_filename"], 1 << 30)
     ])  # fmt: skip
     assert len(documents(tmp_path / "out")) == len(ok) - 2
+
+
+def test_a_length_that_reaches_into_other_records_reads_the_selected_one_alone(
+    crawl: SmallCrawl, whole: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    ok = [row for row in crawl.rows if row["fetch_status"] == 200]
+    rows = [{**row, "warc_record_length": row["warc_record_length"] + 5_000} for row in ok[::2]]
+    write_index(tmp_path / "index", rows)
+    made = data_recipe(tmp_path / "out", index=str(tmp_path / "index" / "*.parquet"), root=str(crawl.folder))
+    summary = run(tmp_path, made)
+    found = documents(tmp_path / "out")
+    assert sorted(row["url"] for row in found.values()) == sorted(row["url"] for row in rows)
+    assert summary["num_documents"] == len(rows)
+    for doc_id, row in found.items():
+        assert {name: row[name] for name in FACTS} == {name: whole[doc_id][name] for name in FACTS}
+    assert not read_table(Folder(str(tmp_path / "out")), "unreadable").num_rows
+
+
+def test_the_records_of_a_file_that_is_not_there_are_lost_alone_and_named(
+    crawl: SmallCrawl, tmp_path: Path
+) -> None:
+    ok = [row for row in crawl.rows if row["fetch_status"] == 200]
+    gone = [row for row in ok if row["warc_filename"] == crawl.paths[1]]
+    there = [{**row, "warc_filename": "gone.warc.gz"} if row in gone else row for row in ok]
+    write_index(tmp_path / "index", there)
+    with range_server(crawl.folder, Ranges()) as url:
+        made = data_recipe(tmp_path / "out", index=str(tmp_path / "index" / "*.parquet"), root=url)
+        made["limits"] = {"max_bad_records": 0.5}
+        run(tmp_path, made)
+    lost = read_table(Folder(str(tmp_path / "out")), "unreadable").to_pylist()
+    assert {(row["file"], row["error"]) for row in lost} == {
+        ("gone.warc.gz", "no record is there: its file is not there")
+    }
+    assert sorted(row["offset"] for row in lost) == sorted(row["warc_record_offset"] for row in gone)
+    assert len(documents(tmp_path / "out")) == len(ok) - len(gone) > 0
 
 
 def test_a_trial_reads_so_many_records(crawl: SmallCrawl, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import random
 import signal
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -411,6 +412,38 @@ def test_names_beyond_the_bound_of_a_counter_are_counted_as_one_reader_does(
     assert sum("." in folder for folder in folders) >= 6
     is_read_whole = any("." not in folder.rpartition("/")[2] for folder in folders)
     assert is_read_whole == (most == 2), "at the bound, but not beyond it, the parts are enough"
+
+
+def plain_rows(n: int) -> bytes:
+    return json.dumps({"text": text(n)}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress, bz2.compress], ids=["gz", "zst", "bz2"])
+def test_what_begins_no_member_at_a_border_is_damage_and_no_plain_text(
+    pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    """The reader of the second part begins there, where a plain file would be read as rows."""
+    members = [pack(b"".join(plain_rows(10 * k + n) for n in range(5))) for k in range(6)]
+    plain = b"".join(plain_rows(100 + n) for n in range(4))
+    name = {gzip.compress: "a.jsonl.gz", zstandard.compress: "a.jsonl.zst", bz2.compress: "a.jsonl.bz2"}[pack]
+    for number, behind in enumerate((plain, plain + b"".join(members[3:]))):
+        files = {name: b"".join(members[:3]) + behind}
+        run(tmp_path / "0", made(tmp_path, f"whole{number}", 0, files))
+        for unit_bytes in (len(members[0]), len(files[name]) // 2, len(files[name]) * 3 // 4):
+            out = f"parts{number}-{unit_bytes}"
+            run(tmp_path / f"{out} recipe", made(tmp_path, out, unit_bytes, files))
+            assert all_of(tmp_path / out) == all_of(tmp_path / f"whole{number}")
+        lost = query(Folder(str(tmp_path / f"whole{number}")), "SELECT error FROM unreadable").rows
+        assert len(lost) == 1 and "no compressed member begins" in str(lost[0][0])
+
+
+def test_a_file_whose_members_hold_nothing_is_empty_once(tmp_path: Path) -> None:
+    files = {"a.jsonl.gz": gzip.compress(b"", mtime=0) * 300, "b.jsonl": lines()}
+    for out, unit_bytes in (("whole", 0), ("parts", 1_000)):
+        run(tmp_path / f"{out} recipe", made(tmp_path, out, unit_bytes, files))
+        asked = "SELECT notes FROM inputs WHERE file LIKE '%a.jsonl.gz'"
+        assert json.loads(str(query(Folder(str(tmp_path / out)), asked).rows[0][0])) == {"empty": 1}
+    assert all_of(tmp_path / "parts") == all_of(tmp_path / "whole")
 
 
 def test_documents_behind_a_limit_are_not_read_whatever_the_parts(tmp_path: Path) -> None:

@@ -173,6 +173,58 @@ def test_a_file_in_one_compressed_stream_is_told(tmp_path: Path, capsys: pytest.
     assert json.loads(answer.out)["documents"]["value"] == pytest.approx(8_000, rel=0.05)
 
 
+def long_and_short_rows() -> tuple[bytes, int]:
+    """Rows that are long first and short then, and their number."""
+    chance = random.Random(4)
+    texts = [" ".join(str(chance.random()) for _ in range(words)) for words in (*[400] * 10, *[3] * 1_500)]
+    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts), len(texts)
+
+
+def test_a_small_compressed_file_is_read_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, num = long_and_short_rows()
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
+    plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "a.jsonl.gz"),)})
+    plain["source"][0]["steps"] = ["parse"]
+    found = told(planned(tmp_path, plain), capsys)
+    summary = run(tmp_path, plain)
+    assert set(found["documents"].values()) == {num}
+    assert all(each == pytest.approx(summary["num_tokens"]) for each in found["tokens"].values())
+
+
+def test_the_beginning_of_a_compressed_stream_has_an_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(4)
+    texts = (" ".join(str(chance.random()) for _ in range(chance.randint(3, 90))) for _ in range(5_000))
+    (tmp_path / "a.jsonl.gz").write_bytes(
+        gzip.compress("".join(json.dumps({"text": t}) + "\n" for t in texts).encode())
+    )
+    plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "a.jsonl.gz"),)})
+    plain["source"][0]["steps"] = ["parse"]
+    found = told(planned(tmp_path, plain, "--sample-bytes", "200000"), capsys)
+    assert found["sample_documents"]["value"] < 500
+    assert found["documents"]["low"] < 5_000 < found["documents"]["high"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "low", "high"), [(["parse"], 5_000, 6_500), (["parse", "language"], 0, 12)]
+)
+def test_a_sample_of_which_all_or_no_documents_stay_is_not_certain_of_the_rest(
+    steps: list[str], low: int, high: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(4)
+    rows = (json.dumps({"text": " ".join(str(chance.random()) for _ in range(30))}) for _ in range(6_000))
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "a.jsonl"),)}, dedup={"near": False})
+    plain["source"][0]["steps"] = steps
+    found = told(planned(tmp_path, plain, "--sample-bytes", "100000"), capsys)
+    num, share, kept = (found[name] for name in ("sample_documents", "kept_share", "kept_documents"))
+    assert share["value"] == (1 if high > 12 else 0)
+    assert 0.99 * (1 - 0.05 ** (1 / num["value"])) < share["high"] - share["low"]
+    assert 0 < share["high"] <= 1
+    assert kept["low"] < kept["high"] and low <= kept["low"] <= kept["value"] <= kept["high"] < high
+
+
 @pytest.mark.parametrize(("words", "what"), [
     (("--cores", "0"), "--cores 0: expected at least 1"),
     (("--sample-bytes", "0"), "--sample-bytes 0: expected at least 1"),

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from tests.support.stores.loopback import Handler, serving
 
-Fault = Literal["busy", "cut"] | None
+Fault = Literal["busy", "cut", "other range", "parts", "whole", "moved"] | None
 
 
 @dataclass
@@ -74,9 +74,22 @@ class _RangeHandler(Handler):
         if fault == "busy":
             self._head(503, 0)
             return
+        if fault == "moved":
+            self.send_response(302)
+            self.send_header("Location", f"{self.path}?again")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if fault == "whole":
+            begin, end, is_partial = 0, size, False
+        if fault == "other range":
+            begin, end = max(begin - 7, 0), max(end - 7, 0)
         with open(file, "rb") as source:
             source.seek(begin)
             body = source.read(end - begin)
+        if fault == "parts":
+            self._head(206, 0, content_type="multipart/byteranges; boundary=B")
+            return
         content_range = f"bytes {begin}-{end - 1}/{size}" if is_partial else None
         self._head(206 if is_partial else 200, len(body), content_range)
         if fault == "cut":
@@ -84,9 +97,16 @@ class _RangeHandler(Handler):
         if self.sends_body:
             self.wfile.write(body)
 
-    def _head(self, status: int, length: int, content_range: str | None = None) -> None:
+    def _head(
+        self,
+        status: int,
+        length: int,
+        content_range: str | None = None,
+        content_type: str = "binary/octet-stream",
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(length))
+        self.send_header("Content-Type", content_type)
         self.send_header("ETag", '"0"')
         if content_range:
             self.send_header("Content-Range", content_range)

@@ -247,13 +247,14 @@ def test_a_checkpoint_opens_in_every_layout(
     """The second loss after it hangs on the moments too."""
     first = Run(data=corpus, output=tmp_path / "first", changes=changes)
     assert first.start(**opened[saved_by], steps=4).finished
+    shutil.copytree(first.output, tmp_path / "saved")
     losses = {}
     for name, layout in opened.items():
-        # Each goes on from the same checkpoint, in a run of its own that starts with its steps.
-        run = Run(data=corpus, output=tmp_path / name.replace(" ", "-"), changes=changes)
-        shutil.copytree(first.output, run.output)
-        assert run.start(**layout, steps=6).finished
-        losses[name] = run.losses()[4:]
+        # Each goes on from the same checkpoint, as the run itself: its output is no other run's.
+        shutil.rmtree(first.output)
+        shutil.copytree(tmp_path / "saved", first.output)
+        assert first.start(**layout, steps=6).finished
+        losses[name] = first.losses()[4:]
     for name, after in losses.items():
         pairs = zip(after, losses["one process"], strict=True)
         assert all(abs((mine or 0) - (plain or 1)) < 1e-12 for mine, plain in pairs), name

@@ -40,6 +40,13 @@ class Llama3Scaling:
     high_freq_factor: float
     original_max_position_embeddings: int
 
+    def __post_init__(self) -> None:
+        if not self.low_freq_factor < self.high_freq_factor:
+            raise RecipeError(
+                f"model: low_freq_factor = {self.low_freq_factor}: expected less than high_freq_factor ="
+                f" {self.high_freq_factor}"
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnScaling:

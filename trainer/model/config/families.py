@@ -65,7 +65,9 @@ def _read(raw: Mapping[str, Any], family: Family, *, reads_weights: bool) -> Mod
             raise RecipeError(f"{name} is missing: expected a {raw['model_type']} config.json")
         if key := KEYS.get(name):
             kind = SIZE if name in family.not_zero else key.kind
-            if (value := given.get(name)) is not None and not _is(kind, value):
+            # To transformers a null here is false, or an error, and not the class's default.
+            value = raw.get(name, known[name]) if kind == TRUTH else given.get(name)
+            if (value is not None or kind == TRUTH) and not _is(kind, value):
                 raise _wrong(name, value, kind)
             values |= dict.fromkeys(key.fields, known[name])
     width, heads = known["hidden_size"], known["num_attention_heads"]
@@ -147,15 +149,20 @@ def _sliding_layers(known: Mapping[str, Any], family: Family) -> list[bool]:
     """Which layers have a window."""
     layers, types = range(known["num_hidden_layers"]), known.get("layer_types")
     chooses = "layer_types" in family.defaults
+    # A class that does not read the key has its windows whatever it says.
+    off = "use_sliding_window" in family.defaults and not known["use_sliding_window"]
     if types is not None:
-        expected = (_FULL, _SLIDING) if chooses else (_FULL,)
+        if family.slides is not None and not chooses:
+            raise _wrong("layer_types", types, "no such key: transformers makes another model_type of it")
+        expected = (_FULL, _SLIDING) if chooses and not off else (_FULL,)
         lists = isinstance(types, list) and len(types) == len(layers)
         if not lists or any(kind not in expected for kind in types):
-            each = "for each" if chooses else "in every"
-            raise _wrong("layer_types", types, f"{' or '.join(map(repr, expected))} {each} layer")
-    if family.slides is None or not known.get("use_sliding_window", True):
+            each = "for each layer" if len(expected) > 1 else "in every layer"
+            each += " with use_sliding_window = False" if off else ""
+            raise _wrong("layer_types", types, f"{' or '.join(map(repr, expected))} {each}")
+    if family.slides is None or off:
         return [False for _ in layers]
-    if types is not None and chooses:
+    if types is not None:
         return [kind == _SLIDING for kind in types]
     return [family.slides(known, layer) for layer in layers]
 
@@ -183,12 +190,22 @@ def _rotary(
         if nested:
             tables = f"a table for {_FULL!r} and one for {_SLIDING!r}"
             raise _wrong(f"rope_parameters: {next(iter(nested))}", next(iter(nested.values())), tables)
-    elif not any(spelt):
+        if "type" in spelt[0] and "rope_type" not in spelt[0]:
+            # Its table has a rope_type already, "default", to which transformers adds this one.
+            raise _wrong("rope_scaling: type", spelt[0]["type"], "rope_type, as it counts for nothing here")
+    elif not any(spelt) and "rope_parameters" not in given:
         spelt[1] = family.left_out.get("rope_parameters", {})
     full = other = _rule("rope_theta", spelt, known, given)
-    if family.local_theta is not None:
+    if family.local_theta is None:
+        if all(spelt) and full != _rule("rope_theta", spelt[:1], known, given):
+            both = "the same rotary positions in rope_parameters, as transformers reads this one alone"
+            raise _wrong("rope_scaling", dict(spelt[0]), both)
+    else:
         base = {"rope_local_base_freq": family.local_theta, **known}
         other = _rule("rope_local_base_freq", [local], base, given)
+        # transformers looks for it beside the tables of the two kinds of layers, where it is not.
+        if any(isinstance(rule.scaling, YarnScaling) and not rule.scaling.truncate for rule in (full, other)):
+            raise _wrong("truncate", False, "true, as this one counts for nothing here")
     rules = [other if slide else full for slide in slides]
     if (rotates := family.rotates) is not None:
         numbers = known.get("no_rope_layers")
@@ -212,7 +229,7 @@ def _rule(
     for table in ({"rope_theta": given.get(base)}, *tables):
         for spelling, value in table.items():
             key = "rope_type" if spelling == "type" else spelling
-            if value is not None and found.setdefault(key, value) != value:
+            if (value is not None or key == "truncate") and found.setdefault(key, value) != value:
                 raise RecipeError(
                     f"{key} is {found[key]!r} and {value!r} for the same rotary positions: expected one value"
                 )
@@ -260,10 +277,12 @@ def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtyp
     read = {name: key.fields[0] for name in family.keys if (key := KEYS.get(name)) and key.fields}
     described |= {name: operator.attrgetter(path)(config) for name, path in read.items()}
     windows, width = [config.window_of(layer) for layer in layers], config.window
+    chooses = "layer_types" in family.defaults and "use_sliding_window" not in family.defaults
     dense = config.experts.dense_layers if config.experts else ()
     special = {
         "layer_types": [_FULL if window is None else _SLIDING for window in windows],
-        "sliding_window": width,
+        # Classes that go by layer_types alone run with no null here, even if no layer slides.
+        "sliding_window": family.defaults["sliding_window"] if chooses and width is None else width,
         "use_sliding_window": width is not None,
         "max_window_layers": next((layer for layer in layers if windows[layer]), config.num_layers),
         "no_rope_layers": [int(config.rotary_of(layer) is not None) for layer in layers],

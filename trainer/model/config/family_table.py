@@ -210,7 +210,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
             "sliding_window_pattern": 6,
         },
         only=_GEMMA_ONLY,
-        aliases={"_sliding_window_pattern": "sliding_window_pattern"},
+        harmless=("_sliding_window_pattern",),  # what layer_types were made from; its class does not read it
         fixed={**_GEMMA, "query_key_norm": "head"},
         slides=lambda raw, layer: (layer + 1) % raw["sliding_window_pattern"] != 0,
         local_theta=1e4,
@@ -252,7 +252,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
             "head_dim", "qk_head_dim", "num_nextn_predict_layers", "num_mtp_layers", "ep_size", "auto_map",
             "aux_loss_alpha", "seq_aux",
         ),
-        aliases={"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"},
+        aliases={"num_local_experts": "n_routed_experts"},
         fixed={"experts.router.score": "sigmoid", "experts.router.corrected": True},
     ),
     "gpt_oss": Family(
@@ -266,8 +266,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
                 "original_max_position_embeddings": 4096,
             },
         },
-        harmless=("initial_context_length",),
-        aliases={"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"},
+        # Published files have the second beside num_experts_per_tok; the class reads that one alone.
+        harmless=("initial_context_length", "experts_per_token"),
+        aliases={"num_experts": "num_local_experts"},
         fixed={
             "sinks": True, "gate.function": "clamped", "experts.biases": True,
             "experts.router.score": "softmax of chosen", "experts.router.bias": True,

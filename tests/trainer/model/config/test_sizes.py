@@ -12,7 +12,15 @@ import pytest
 
 from lineage.recipe import RecipeError
 from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model
-from trainer.model.config.description import LinearScaling, Llama3Scaling, ModelConfig, Rotary, YarnScaling
+from trainer.model.config.description import (
+    Experts,
+    LinearScaling,
+    Llama3Scaling,
+    ModelConfig,
+    Rotary,
+    RouterConfig,
+    YarnScaling,
+)
 from trainer.model.config.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
 from trainer.model.config.family_table import FAMILIES as FAMILY_TABLE
 
@@ -55,6 +63,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
 NOT_COMPUTED: dict[str, tuple[dict[str, Any], str]] = {
     "quantized": (
         {"quantization_config": {"quant_method": "fp8"}},
@@ -216,6 +225,25 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "embedding_scale": 8.0,
         },
     ),
+    "Gemma 3 with a key that its class does not read": (
+        {"model_type": "gemma3_text", "num_hidden_layers": 6, "use_sliding_window": False},
+        {"windows": (*[4096] * 5, None)},
+    ),
+    "Gemma 3 whose layers were made from a pattern": (
+        {"model_type": "gemma3_text", "num_hidden_layers": 12, "_sliding_window_pattern": 2},
+        {"windows": (*[4096] * 5, None)},
+    ),
+    "gpt-oss under a name that the class does not read": (
+        {"model_type": "gpt_oss", "experts_per_token": 2},
+        {"experts": Experts(
+            num_experts=128, top_k=4, hidden=96, biases=True,
+            router=RouterConfig(score="softmax of chosen", bias=True),
+        )},
+    ),
+    "gpt-oss with plain positions": (
+        {"model_type": "gpt_oss", "rope_parameters": {}},
+        {"rotary": (Rotary(theta=1.5e5),)},
+    ),
     "SmolLM3": (
         {"model_type": "smollm3", "num_hidden_layers": 8, "rope_theta": 5e6, "no_rope_layers": [1, 1, 1, 0] * 2},
         {"rotary": (*[Rotary(theta=5e6)] * 3, None), "windows": (None,)},
@@ -242,8 +270,50 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "expected 'full_attention' or 'sliding_attention' for each layer",
     ),
     "windows where mistral has one for all": (
-        {"model_type": "mistral", "layer_types": ["sliding_attention", "full_attention"]},
-        "expected 'full_attention' in every layer",
+        {"model_type": "mistral", "layer_types": ["full_attention", "full_attention"]},
+        "expected no such key: transformers makes another model_type of it",
+    ),
+    "windows that are switched off": (
+        {
+            "model_type": "smollm3", "layer_types": ["sliding_attention", "full_attention"],
+            "use_sliding_window": False, "sliding_window": 8,
+        },
+        "expected 'full_attention' in every layer with use_sliding_window = False",
+    ),
+    "positions that only one of two tables has": (
+        {
+            "model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+            "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5},
+        },
+        "rope_scaling = .*: expected the same rotary positions in rope_parameters",
+    ),
+    "a kind of positions under its old name": (
+        {"model_type": "gemma3_text", "rope_scaling": {"type": "linear", "factor": 8.0}},
+        "rope_scaling: type = 'linear': expected rope_type, as it counts for nothing",
+    ),
+    "YaRN between fractions in some layers": (
+        {"model_type": "olmo3", "rope_scaling": YARN | {"truncate": False}},
+        "truncate = False: expected true",
+    ),
+    "YaRN between nulls": (
+        {"model_type": "llama", "rope_scaling": YARN | {"truncate": None}},
+        "truncate = None: expected true or false",
+    ),
+    "long waves shorter than short ones": (
+        {"model_type": "llama", "rope_scaling": LLAMA3 | {"rope_type": "llama3", "low_freq_factor": 4.0}},
+        "low_freq_factor = 4.0: expected less than high_freq_factor = 4.0",
+    ),
+    "neither true nor false": (
+        {"model_type": "qwen3_moe", "norm_topk_prob": None},
+        "norm_topk_prob = None: expected true or false",
+    ),
+    "experts under a name that the class does not read": (
+        {
+            "model_type": "deepseek_v3", "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+            "v_head_dim": 8, "moe_intermediate_size": 16, "n_routed_experts": 8, "num_experts": 8,
+            "n_group": 1, "topk_group": 1,
+        },
+        "num_experts = 8: the trainer computes no such thing",
     ),
     "positions of a layer that is none": (
         {"model_type": "olmo3", "rope_parameters": {"rope_theta": 1e4}},
@@ -300,6 +370,16 @@ def test_a_model_without_positions_in_any_layer_is_written_and_read_back() -> No
     )
     assert config.rotary == (None,)
     described = to_hugging_face(config, seq_len=64, end_of_text=1, dtype="float32")
+    assert from_hugging_face(described, where="config.json") == config
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text", "gpt_oss", "olmo3"])
+def test_a_model_without_windows_is_written_with_one_that_no_layer_has(kind: str) -> None:
+    """Its class in transformers makes the mask of windows whatever its layers are, which fails for a null."""
+    full = {"model_type": kind, "layer_types": ["full_attention"] * 2, "num_key_value_heads": 4}
+    config = from_hugging_face(SHAPE | full, where="config.json")
+    described = to_hugging_face(config, seq_len=64, end_of_text=1, dtype="float32")
+    assert described["sliding_window"] is not None
     assert from_hugging_face(described, where="config.json") == config
 
 
