@@ -54,6 +54,7 @@ def prepare(
         texts=digest_of_texts(items),
         files=evaluation.files,
         shots=evaluation.shots,
+        shots_from=evaluation.shots_from,
         tokenizer=text.tokenizer.hash,
         seq_len=seq_len,
     )
