@@ -64,6 +64,7 @@ class AboutPrepared:
     texts: str
     files: tuple[str, ...]
     shots: int
+    shots_from: str | None = None
     tokenizer: str
     seq_len: int
 

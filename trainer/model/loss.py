@@ -182,17 +182,24 @@ class _Pieces:
                 own_N = weights_N.where(owner_N == number, 0.0)
                 part_NS.scatter_add_(1, target_N1, -own_N[:, None])
                 if tangent_NS is not None:
-                    part_NS.mul_(tangent_NS)
+                    # A label's logit is known, also where its exponential came to 0.
+                    of_label_N1 = self._slope_at(of_label_N)[:, None]
+                    here_N1 = (owner_N == number)[:, None]
+                    known_N1 = of_label_N1.where(here_N1, tangent_NS.gather(1, target_N1))
+                    part_NS.mul_(tangent_NS.scatter_(1, target_N1, known_N1))
             self._keep(place, x_ND, parts)
         found_2N = torch.stack([lse_N - of_label_N, self._z_loss * lse_N.square()])
         return found_2N.where(counted_N, 0.0)
 
     def _tangent(self, exponentials_NS: Tensor, most_N1: Tensor) -> Tensor:
         """The cap's, made from what is left of capped logits: one that is too small for its exponential has no
-        gradient."""
+        gradient, if it is no label."""
         cap = cast(float, self._cap)
-        capped_NS = exponentials_NS.log().add_(most_N1).clamp_(-cap, cap)
-        return capped_NS.div_(cap).square_().neg_().add_(1)
+        return self._slope_at(exponentials_NS.log().add_(most_N1).clamp_(-cap, cap))
+
+    def _slope_at(self, logits: Tensor) -> Tensor:
+        """The cap's derivative where it gave these logits."""
+        return (logits / cast(float, self._cap)).square_().neg_().add_(1)
 
     def _keep(self, place: tuple[int, slice], x_ND: Tensor, parts: list[Tensor]) -> None:
         """Add the gradients of a piece, of which `parts` are those of its logits."""

@@ -67,7 +67,9 @@ def _read(recipe: TrainRecipe, tokenizer: str) -> list[tuple[Prepared, ScannedIt
         about = prepared.about
         asked = {
             "files": (about.files, table.files),
+            "kind": (about.kind, about.kind if table.kind == "auto" else table.kind),
             "shots": (about.shots, table.shots),
+            "shots_from": (about.shots_from, table.shots_from),
             "seq_len": (about.seq_len, recipe.train.seq_len),
             "the tokenizer's hash": (about.tokenizer, tokenizer),
         }

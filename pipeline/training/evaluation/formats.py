@@ -160,23 +160,37 @@ def _question(context: str, choices: Sequence[str], answer: int, about: str) -> 
     )
 
 
-def _answer(given: Any, choices: Sequence[str], labels: Sequence[str] = ()) -> int:
-    """Which choice an answer names: by its label, its number from 0, its own text or its letter."""
+def _answer(given: Any, choices: Sequence[str], *, is_plain: bool = False) -> int:
+    """Which choice an answer names: by its number from 0, its letter, or its own text. In the rows of a benchmark the
+    first of these counts; where `is_plain`, they may not name different choices."""
     if isinstance(given, bool) or not isinstance(given, (int, str)):
         raise _WrongRowError(f"the answer is {given!r}: expected a choice, its number from 0 or its letter")
     if isinstance(given, int):
         return given
-    if labels:
-        if given.strip() not in labels:
-            raise _WrongRowError(f"the answer is {given!r}: expected one of {', '.join(labels)}")
-        return labels.index(given.strip())
-    if given in choices:
-        return choices.index(given)
+    named = list[int]()
     if re.fullmatch(r"\d+", given):
-        return int(given)
+        named.append(int(given))
     if re.fullmatch("[A-Z]", given):
-        return ord(given) - ord("A")
-    raise _WrongRowError(f"the answer is {given!r}: expected a choice, its number from 0 or its letter")
+        named.append(ord(given) - ord("A"))
+    if given in choices:
+        named = [*(number for number in named if number < len(choices)), choices.index(given)]
+    if not named:
+        raise _WrongRowError(f"the answer is {given!r}: expected a choice, its number from 0 or its letter")
+    if is_plain and named[0] != named[-1]:
+        raise _WrongRowError(
+            f"the answer {given!r} is the text of choice {named[-1]}, and names choice {named[0]}: expected its number"
+            " from 0, without quotes"
+        )
+    return named[0]
+
+
+def _labelled(row: Row) -> tuple[Sequence[str], int]:
+    """The choices of a row that labels them, and which one its key names."""
+    texts, labels = row["choices"]["text"], [str(label) for label in row["choices"]["label"]]
+    key = row["answerKey"]
+    if str(key).strip() not in labels:
+        raise _WrongRowError(f"the answer is {key!r}: expected one of {', '.join(labels)}")
+    return texts, labels.index(str(key).strip())
 
 
 def _lettered(question: str, choices: Sequence[str], answer: int) -> Question:
@@ -193,26 +207,20 @@ def _lettered(question: str, choices: Sequence[str], answer: int) -> Question:
 
 
 def _plain(row: Row) -> Question:
-    answer = _answer(row["answer"], row["choices"])
+    answer = _answer(row["answer"], row["choices"], is_plain=True)
     return _question(_text(row["question"], "question"), row["choices"], answer, row["question"])
 
 
 def _arc(row: Row) -> Question:
-    texts, labels = row["choices"]["text"], row["choices"]["label"]
-    answer = _answer(row["answerKey"], texts, labels)
-    return _question(f"Question: {row['question']}\nAnswer:", texts, answer, row["question"])
+    return _question(f"Question: {row['question']}\nAnswer:", *_labelled(row), row["question"])
 
 
 def _openbookqa(row: Row) -> Question:
-    texts, labels = row["choices"]["text"], row["choices"]["label"]
-    return _question(
-        row["question_stem"], texts, _answer(row["answerKey"], texts, labels), row["question_stem"]
-    )
+    return _question(row["question_stem"], *_labelled(row), row["question_stem"])
 
 
 def _commonsense_qa(row: Row) -> Question:
-    texts, labels = row["choices"]["text"], row["choices"]["label"]
-    asked = _lettered(row["question"], texts, _answer(row["answerKey"], texts, labels))
+    asked = _lettered(row["question"], *_labelled(row))
     return Question(
         contexts=tuple(f"Question: {context}" for context in asked.contexts),
         continuations=asked.continuations,

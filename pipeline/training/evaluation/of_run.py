@@ -96,6 +96,7 @@ def _known(output: Folder, evaluation: EvaluationSet, tokenizer: Tokenizer, seq_
         digest=digest_of(evaluation),
         files=evaluation.files,
         shots=evaluation.shots,
+        shots_from=evaluation.shots_from,
         tokenizer=tokenizer.hash,
         seq_len=seq_len,
     )

@@ -54,6 +54,7 @@ def prepare(
         texts=digest_of_texts(items),
         files=evaluation.files,
         shots=evaluation.shots,
+        shots_from=evaluation.shots_from,
         tokenizer=text.tokenizer.hash,
         seq_len=seq_len,
     )
@@ -117,7 +118,7 @@ def _asked_question(
     pairs = zip(question.contexts, question.continuations, strict=True)
     for choice, (context, continuation) in enumerate(pairs):
         tokens, num_scored = encoded_pair(before + context, f" {continuation}", text)
-        if not num_scored:
+        if num_scored < 1:
             raise RecipeError(f"{item.where}: choice {choice} adds no token to its question")
         if len(tokens) > seq_len + 1:
             raise RecipeError(
@@ -138,8 +139,8 @@ def encoded_pair(context: str, continuation: str, text: ModelTokenizer) -> tuple
     token is one that the model never meets, and cut where the context's own tokens end; white space between them
     belongs to the continuation (lm_eval.api.model.TemplateLM._encode_pair)."""
     encode = text.tokenizer.encode
-    if not context:
-        tokens = encode(continuation).tolist()
+    if not context.strip():
+        tokens = encode(context + continuation).tolist()
         return [text.prefix_id, *tokens], len(tokens)
     end = len(context.rstrip())
     whole = [*text.begins, *encode(context + continuation).tolist()]

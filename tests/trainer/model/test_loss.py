@@ -123,6 +123,17 @@ def test_pieces_give_the_losses_and_gradients_of_whole_logits(
     assert gradients < of_gradients
 
 
+def test_a_label_far_below_the_largest_logit_has_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its exponential is 0 in float32."""
+    given = case(torch.float32, cap=200.0)
+    given = given._replace(x_BTD=60 * given.x_BTD)
+    found, wanted = in_pieces(given, 24, monkeypatch), plainly(given)
+    assert found.losses_BT.max() > 200
+    losses, gradients = apart(found, wanted)
+    assert losses < 1e-5
+    assert gradients < 1e-5
+
+
 def test_autocast_says_what_is_multiplied_and_narrows_no_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """As under DistributedDataParallel, where weights stay in float32."""
     narrow = case(torch.bfloat16)

@@ -223,10 +223,13 @@ def test_what_is_not_prepared_is_refused(data: str, tmp_path: Path) -> None:
     with pytest.raises(ChildFailedError, match=r"'pages' is not prepared .*sluice train RECIPE --prepare"):
         run.start()
     publish_prepared(Folder(str(run.output)), PREPARED["pages"])
-    about = dataclasses.replace(PREPARED["arc"].about, shots=2)
-    publish_prepared(Folder(str(run.output)), Prepared(about, PREPARED["arc"].items))
-    with pytest.raises(ChildFailedError, match="'arc' was prepared with shots = 2, and this run has 0"):
-        run.start()
+    others: dict[str, tuple[Any, str]] = {"shots": (2, "0"), "shots_from": ("dev.jsonl", "None")}
+    for name, (value, own) in others.items():
+        about = dataclasses.replace(PREPARED["arc"].about, **{name: value})
+        publish_prepared(Folder(str(run.output)), Prepared(about, PREPARED["arc"].items))
+        told = f"'arc' was prepared with {name} = {value!r}, and this run has {own}"
+        with pytest.raises(ChildFailedError, match=told):
+            run.start()
 
 
 @pytest.mark.parametrize(

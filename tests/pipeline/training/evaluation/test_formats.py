@@ -106,6 +106,25 @@ def test_an_answer_is_a_number_a_letter_or_the_choice(given: Any, answer: int, t
     assert item.asked.answer == answer
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "answer"),
+    [
+        ("arc", {"answerKey": 1}, 0),
+        ("arc", {"answerKey": 2, "choices": {"text": ["iron", "wood"], "label": [1, 2]}}, 1),
+        ("mmlu", {"choices": ["C", "B", "A"], "answer": "C"}, 2),
+        ("mmlu", {"choices": ["1", "2", "0"], "answer": "1"}, 1),
+        ("mmlu", {"answer": "wood"}, 1),
+        ("question with choices", {"choices": ["10", "20"], "answer": "10"}, 0),
+    ],
+)
+def test_a_benchmark_s_answer_is_a_label_or_a_letter_before_it_is_a_text(
+    name: str, changes: Any, answer: int, tmp_path: Path
+) -> None:
+    (item,) = read(tmp_path / "a.jsonl", ROWS[name][0] | changes)
+    assert isinstance(item.asked, Question)
+    assert item.asked.answer == answer
+
+
 def test_parquet_and_packed_lines_are_read(tmp_path: Path) -> None:
     rows = [{"text": "one"}, {"text": "two"}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
@@ -125,6 +144,13 @@ WRONG: dict[str, tuple[list[Any], str]] = {
     "another answer": ([QUESTION | {"answer": 2}], "line 1: the answer is choice 2: expected one of 0 to 1"),
     "an empty answer": ([QUESTION | {"answer": ""}], "line 1: the answer is '': expected a choice, its number from 0"),
     "a true answer": ([QUESTION | {"answer": True}], "line 1: the answer is True: expected a choice"),
+    "an answer of two meanings": (
+        [QUESTION | {"choices": ["1", "0"], "answer": "1"}],
+        "line 1: the answer '1' is the text of choice 0, and names choice 1: expected its number from 0, without quotes",
+    ),
+    "a number that is no label": (
+        [{"question": "q", "choices": LABELLED, "answerKey": 1}], "line 1: the answer is 1: expected one of A, B",
+    ),
     "one choice": ([QUESTION | {"choices": ["a"]}], "line 1: 1 choice: expected at least 2"),
     "a choice that is no text": ([QUESTION | {"choices": ["a", 2]}], "line 1: a choice is 2: expected a text"),
     "an empty choice": ([QUESTION | {"choices": ["a", ""]}], "line 1: a choice is empty"),
@@ -196,6 +222,10 @@ def test_white_space_before_a_choice_is_the_choice_s() -> None:
     tokens, num_scored = encoded_pair("The boat  ", " floats", TEXT)
     assert TEXT.tokenizer.decode(tokens[:-num_scored]) == "The boat"
     assert encoded_pair("", " floats", TEXT) == ([100257, *TEXT.tokenizer.encode(" floats").tolist()], 1)
+    assert encoded_pair(" \n", " floats", TEXT) == (
+        [100257, *(blank := TEXT.tokenizer.encode(" \n floats").tolist())],
+        len(blank),
+    )
     begun = ModelTokenizer(tokenizer=TEXT.tokenizer, prefix_id=1, begins=(1,))
     assert encoded_pair("The boat", " floats", begun) == (
         [1, *tokens[:2], *TEXT.tokenizer.encode(" floats").tolist()],
