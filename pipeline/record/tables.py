@@ -29,7 +29,7 @@ from lineage.store.queries.views import COLUMNS, definition
 from pipeline.record.runs import RecordedRun
 from trainer.evidence.commitment.readings import READINGS, read_documents
 
-_VIEWS: Final = ("purged", "purges", "documents", "edits", "steps", "step_rules", "inputs")
+_VIEWS: Final = ("purges", "purged", "documents", "edits", "steps", "step_rules", "inputs")
 _MEMORY: Final = "2GiB"
 USED: Final[Mapping[bool, str]] = {
     False: "SELECT documents.*, num_bytes, NULL::BIGINT AS readings, NULL::BIGINT AS read_tokens FROM documents"

@@ -181,10 +181,10 @@ def _connection(
 
 
 def _views_named(connection: duckdb.DuckDBPyConnection, asked: Sequence[str]) -> Collection[str]:
-    """The views that these statements name, and `purged`: several lie over it, and there is no store without
-    it. All views where a statement names none, something else too, or is not understood: what is said of it
+    """The views that these statements name, `purged` and `purges`: several lie over them, and there is no store
+    without them. All views where a statement names none, something else too, or is not understood: what is said of it
     then hangs on them."""
-    named = {"purged"}
+    named = {"purged", "purges"}
     for sql in asked:
         try:
             nodes = list(_nodes(_parsed(connection, sql)))

@@ -27,7 +27,12 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 
 _FIELD_TYPES: Final = dict.fromkeys(("kind", "where", "value", "meaning"), "VARCHAR")
 _SIGNALS_READ: Final = f"from_json(\"{SIGNALS}\", '{json.dumps([_FIELD_TYPES])}')"
-_PURGE_OF_DOCUMENT: Final = "SELECT doc_id, min(purge_id) AS purged FROM _purged GROUP BY doc_id"
+_PURGE_OF_DOCUMENT: Final = (
+    "SELECT doc_id, arg_max(purge_id, (coalesce(ended_at, ''), purge_id)) AS purged"
+    ' FROM _purged LEFT JOIN (SELECT purge_id, "at" FROM _purges) AS ended(purge_id, ended_at) USING (purge_id)'
+    " GROUP BY doc_id"
+)
+"""The last, as `trace` names it; one that has not ended has no time yet."""
 
 
 def definition(view: str, present: Collection[str]) -> str:

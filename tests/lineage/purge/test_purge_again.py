@@ -23,6 +23,7 @@ from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.trace.tracer import Functions, Tracer
 from lineage.verify.output import verify
 from tests.support.outputs.byte_search import of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge, roles
 from tests.support.outputs.small_out.hooks import apply_hooks, ordered, plan_hooks, verify_hooks
 from tests.support.outputs.small_out.output import SmallOut
@@ -52,6 +53,12 @@ def problems_of(out: Folder) -> set[tuple[str, str]]:
 
 def returned(*records: Record) -> set[tuple[str, str]]:
     return {("purged.returned", f"document {record.doc_id.hex()}") for record in records}
+
+
+def purges_of(out: Folder, record: Record, version: int | None = None) -> set[object]:
+    """What SQL names as the purge of a document."""
+    sql = f"SELECT purged FROM documents WHERE doc_id = '{record.doc_id.hex()}'"
+    return {row[0] for row in query(out, sql, version).rows}
 
 
 def victims_of(small: SmallOut) -> tuple[Record, ...]:
@@ -148,6 +155,8 @@ def test_trace_knows_the_last_purge_of_what_was_purged_twice(
     functions = Functions()
     (history,) = Tracer(out, functions).histories([template.named["original"].doc_id])
     assert history.purged is not None and history.purged.purge_id == second.purge_id
+    assert purges_of(out, template.named["original"]) == {second.purge_id}, "SQL gives the same answer"
+    assert purges_of(out, template.named["original"], version=2) == {first.purge_id}
 
 
 def test_the_report_tells_of_the_purge_that_it_was_rendered_after(template: SmallOut, out: Folder) -> None:
@@ -260,7 +269,7 @@ def test_a_single_copy_that_went_is_purged_again_where_its_text_is_to_go(
     match = by_doc(victim)
     assert purge(out, replace(match, promote_duplicates=True)).purge_id is not None
     assert victim.doc_id not in read_purged(out).with_text
-    assert purge(out, match).purge_id is not None
+    assert {purge(out, match).purge_id} == purges_of(out, victim) - {None}
     assert victim.doc_id in read_purged(out).with_text, "later runs keep its text out by its hashes"
     assert_whole(out)
     assert purge(out, match).purge_id is None

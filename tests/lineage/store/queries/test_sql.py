@@ -71,7 +71,7 @@ def test_a_document_purged_by_two_purges_stays_one_row(tmp_path: Path) -> None:
     make_store(out)
     purge(out, "p1", [1], "f0", "f1")
     purge(out, "p2", [1], "f1", "f1")
-    assert query(out, "SELECT count(*), min(purged) FROM documents").rows == [(NUM, "p1")]
+    assert query(out, "SELECT count(*), min(purged) FROM documents").rows == [(NUM, "p2")]
 
 
 def test_versions_show_the_purges_of_their_time(out: Folder) -> None:
