@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lineage.storage.folder import Folder
 
-BUFFER_BYTES: Final = 64 << 20
+BUFFER_BYTES: Final = 32 << 20
 """How many bytes of rows a shuffle holds before it spills them."""
 
 _SORTED_BYTES: Final = 256 << 20

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lineage.allocator import give_back_freed_memory
 from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.pages import url_key
 from lineage.storage.folder import Folder
@@ -42,9 +43,9 @@ FOLDER: Final = "lineage"
 ROWS_PER_BUCKET: Final = 1 << 20
 """The most rows a bucket holds on average: 10 billion documents are then 16,384 files of about 100 MB."""
 
-PIECES: Final = 16
-"""Ranges of `k` that a bucket is sorted in where one process writes all tables. Sorting holds its rows several times
-over, so that the memory of a run with fewer rows than one bucket would grow with them."""
+PIECES: Final = 64
+"""Ranges of `k` that a bucket is sorted in where one process writes all tables, each about a row group. Sorting holds
+its rows several times over, so that the memory of a run with fewer rows than one bucket would grow with them."""
 
 _COPIED_AT_ONCE: Final = 8 << 20
 _MAGIC: Final = b"PAR1"
@@ -90,7 +91,7 @@ def _in_powers(num_rows: int, most: int) -> int:
 
 
 def num_ranges(num_rows: int) -> int:
-    """In how many ranges of `k` one process looks at so many rows: PIECES of each bucket, up to 67 million rows. A
+    """In how many ranges of `k` one process looks at so many rows: PIECES of each bucket, up to 17 million rows. A
     shuffle that spills writes a stretch of every range each time, so that more would cost time."""
     return max(num_buckets(num_rows), min(_num_pieces(num_rows), _MOST_RANGES))
 
@@ -293,6 +294,7 @@ def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
     filled = itertools.groupby(shuffle.filled(), lambda found: (found[0], found[1] // PIECES))
     for (name, bucket), pieces in filled:
         files[name].extend(write_bucket(out, name, bucket, (rows for _, _, rows in pieces)))
+        give_back_freed_memory()
     return files
 
 

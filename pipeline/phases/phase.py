@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
+from lineage.allocator import give_back_freed_memory
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from lineage.storage.lock import Hold
@@ -73,6 +74,7 @@ class RunState:
                 processor_seconds=round(on_workers + self._processor - before, 3),
             )
         )
+        give_back_freed_memory()  # the next phase asks for pieces of other sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from lineage.recipe import RecipeError
-from trainer.processes.allocator import keep_freed_memory
+from lineage.allocator import keep_freed_memory
 from trainer.processes.asked_stacks import stacks_to_stderr
 from trainer.processes.meeting import meet
 from trainer.processes.watchdog import Store

@@ -81,8 +81,21 @@ def _read(recipe: TrainRecipe, tokenizer: str) -> list[tuple[Prepared, ScannedIt
                 " `sluice train RECIPE --prepare` prepares it again, which `sluice train` does by itself",
                 "train.eval",
             )
-        found.append((prepared, read_scanned(output, about.texts) if table.scan else None))
+        scanned = read_scanned(output, about.texts) if table.scan else None
+        found.append((prepared, None if scanned is None else _with_unscanned(scanned, recipe)))
     return found
+
+
+def _with_unscanned(scanned: ScannedItems, recipe: TrainRecipe) -> ScannedItems:
+    """A scan that tells which outputs of the recipe it has not looked at: it may have been made for other data."""
+    known = {(one.prefix, Folder(one.out).url) for one in scanned.outputs}
+    asked = [(entry.prefix, Folder(entry.out).url) for entry in recipe.train.outs]
+    lines = (
+        f"{url} was not scanned: `sluice train RECIPE --prepare` does"
+        for prefix, url in asked
+        if (prefix, url) not in known
+    )
+    return replace(scanned, unknown=(*scanned.unknown, *lines))
 
 
 def evaluate_due(run: Run, step: int) -> tuple[EvaluationResult, ...]:

@@ -5,8 +5,9 @@ How a question is put is lm-eval's (0.4.13), template by template, so that score
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -341,8 +342,8 @@ def format_lines() -> Iterator[str]:
         yield f"| {one.name} | {', '.join(f'`{name}`' for name in one.fields)} |"
 
 
-def solved(items: Sequence[EvaluationItem], shots: int, apart_from: Collection[int] = ()) -> str:
-    """The first `shots` items with their answers, as examples before a question; those of `apart_from` are passed
-    over (lm-eval's first_n)."""
-    chosen = [one for number, one in enumerate(items) if number not in apart_from][:shots]
-    return "".join(f"{one.asked.solved}\n\n" for one in chosen if isinstance(one.asked, Question))
+def solved(items: Iterable[EvaluationItem], shots: int, asked: Question) -> list[str]:
+    """The first `shots` items with their answers, as examples before the question `asked`, or fewer where there are no
+    more; what is equal to it is passed over (lm-eval's first_n)."""
+    others = (one.asked for one in items if isinstance(one.asked, Question) and one.asked != asked)
+    return [f"{one.solved}\n\n" for one in islice(others, shots)]

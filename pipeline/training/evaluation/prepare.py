@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from lineage.ids import content_hash, length_prefixed
 from lineage.recipe import RecipeError
@@ -12,6 +13,9 @@ from pipeline.training.evaluation.formats import EvaluationItem, Question, read_
 from pipeline.training.opened import ModelTokenizer
 from stages.steps.textfiles import named_bytes
 from trainer.evaluation.prepared import AboutPrepared, AskedItem, Kind, Prepared, Request
+
+_RULES: Final = 2
+"""Of how items become tokens: what was prepared by others is prepared again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,7 @@ class EvaluationSet:
 def digest_of(evaluation: EvaluationSet) -> str:
     """BLAKE3-128 (hex) of the bytes of its files and of how questions are put."""
     files = (*evaluation.files, *([] if evaluation.shots_from is None else [evaluation.shots_from]))
-    how = f"{evaluation.kind} {evaluation.shots} {len(evaluation.files)}".encode()
+    how = f"{_RULES} {evaluation.kind} {evaluation.shots} {len(evaluation.files)}".encode()
     return content_hash(length_prefixed(how, *map(named_bytes, files))).hex()
 
 
@@ -75,13 +79,18 @@ def _asked(
             f"{shots} shots: {evaluation.shots_from or evaluation.files[0]} has {len(examples)} items"
             f"{', one of which is asked' if own else ''}"
         )
-    for number, item in enumerate(items):
+    for item in items:
         try:
             if isinstance(item.asked, str):
                 yield _asked_text(item.asked, text, seq_len)
             else:
-                before = solved(examples[: shots + 1], shots, (number,) if own else ())
-                yield _asked_question(item, item.asked, before, text, seq_len)
+                before = solved(examples, shots, item.asked)
+                if len(before) < shots:
+                    raise RecipeError(
+                        f"{shots} shots: {evaluation.shots_from or evaluation.files[0]} has {len(before)} questions that"
+                        f" are not that of {item.where}"
+                    )
+                yield _asked_question(item, item.asked, "".join(before), text, seq_len)
         except UnicodeEncodeError as error:
             raise RecipeError(f"{item.where} holds half a surrogate pair, which is no text") from error
 

@@ -254,16 +254,16 @@ def test_one_process_sorts_a_full_bucket_in_pieces_and_a_small_one_whole() -> No
         {"documents": 1 << 20, "hash_index": 1 << 22, "edits": 1 << 16, "findings": 100_000}
     )
     assert [pieces[name] for name in ("documents", "hash_index", "edits", "findings", "steps")] == [
-        16,
         64,
-        1,
-        2,
+        256,
+        4,
+        8,
         1,
     ]
 
 
 @pytest.mark.parametrize(
-    ("rows", "ranges"), [(0, 1), (1 << 16, 1), (100_000, 2), (1 << 20, 16), (1 << 26, 1024), (1 << 31, 2048)]
+    ("rows", "ranges"), [(0, 1), (1 << 14, 1), (100_000, 8), (1 << 20, 64), (1 << 26, 1024), (1 << 31, 2048)]
 )
 def test_one_process_looks_at_rows_in_ranges_of_bounded_number(rows: int, ranges: int) -> None:
     assert num_ranges(rows) == ranges

@@ -194,6 +194,15 @@ def test_what_the_run_has_read_is_counted_step_by_step(data: str, tmp_path: Path
     assert counts[0] < counts[-1]
 
 
+def test_a_scan_of_other_data_does_not_tell_what_the_run_has_read(data: str, tmp_path: Path) -> None:
+    other = ScannedOutput(out=str(tmp_path / "other"), prefix="", content_fingerprint="f", spans=())
+    scanned = ScannedItems(digest="texts-arc", too_short=(), outputs=(other,))
+    publish_scanned(Folder(str(tmp_path / "run")), scanned)
+    run = started(data, tmp_path / "run", eval=[EVALS[1]])
+    (told,) = results(run)[3]["arc"]["unknown"]
+    assert told == f"{data} was not scanned: `sluice train RECIPE --prepare` does"
+
+
 def test_a_run_that_goes_on_counts_what_it_had_read_before(data: str, tmp_path: Path) -> None:
     spans = tuple(HeldSpan(item, "web", item % 2, 40 * item, 30) for item in range(9))
     told = []

@@ -197,6 +197,11 @@ def test_examples_are_the_first_others_or_those_of_a_file(tmp_path: Path) -> Non
 
     assert first_contexts(shots=2)[:2] == ["q1 b\n\nq2 a\n\nq0 a", "q0 a\n\nq2 a\n\nq1 a"]
     assert first_contexts(shots=1, shots_from=str(tmp_path / "b.jsonl"))[0] == "other a\n\nq0 a"
+    # No question has its own answer before it, whatever file its examples come from.
+    own = first_contexts(shots=2, shots_from=str(tmp_path / "a.jsonl"))
+    assert own == first_contexts(shots=2)
+    with pytest.raises(RecipeError, match=r"4 shots: .*a\.jsonl has 3 questions that are not that of .*a\.jsonl line 1"):
+        first_contexts(shots=4, shots_from=str(tmp_path / "a.jsonl"))
     with pytest.raises(RecipeError, match=r"4 shots: .*a\.jsonl has 4 items, one of which is asked"):
         first_contexts(shots=4)
     with pytest.raises(RecipeError, match=r"2 shots: .*b\.jsonl has 1 items$"):
