@@ -27,6 +27,8 @@ def make_proof(
         check_outside("--to", to)
     kind: Kind = "url" if url is not None else "domain" if domain is not None else "text"
     if url is not None:
+        if not url.strip():
+            raise RecipeError(f"--url {url!r}: expected the URL of a page")
         subjects = [url_subject(url)]
     elif domain is not None:
         subjects = [domain_subject(domain)]

@@ -45,6 +45,8 @@ def domain_subject(name: str) -> str:
 
 
 def text_subjects(text: str) -> list[str]:
-    """The hash of a text as it is and, where it ends with a line end, without that, as most clean texts are."""
-    texts = [text, text.removesuffix("\n").removesuffix("\r")]
+    """The hash of a text as it is, and as most clean texts are: without the mark of its encoding in front, with line
+    feeds alone, and without a line end behind the last line."""
+    plain = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    texts = [text, text.removesuffix("\n").removesuffix("\r"), plain, plain.removesuffix("\n")]
     return list(dict.fromkeys(text_hash(each).hex() for each in texts))

@@ -88,6 +88,7 @@ def _committed(output: Folder, step: int | None) -> Commitment:
         if found and step is None
         else [name for name in output.folder(FOLDER).folders() if name.startswith(f"step-{step:08d}.")]
     )
+    names.sort(key=lambda name: int(name.rpartition("-")[2]))  # by attempt: the tenth is behind the second
     commitments = [each for name in names if (each := read_commitment(output, name)) is not None]
     if not commitments:
         which = "its newest checkpoint" if step is None else f"step {step}"

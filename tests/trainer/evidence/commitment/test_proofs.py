@@ -10,6 +10,7 @@ import runpy
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +25,13 @@ from lineage.store.delta import read_table
 from lineage.store.rows import ShardSpan
 from lineage.trace.exposure import Exposure, exposures, fold
 from pipeline.cli.main import main
+from pipeline.training.proofs import make_proof
 from tests.support.checkout import ROOT
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import HARD, Trained, copy_out
 from trainer.evidence.commitment import tree
 from trainer.evidence.commitment.commit import Commitment, canonical, commit_run, read_secret
-from trainer.evidence.commitment.keys import KINDS, Kind, domain_subject, key_of
+from trainer.evidence.commitment.keys import KINDS, Kind, domain_subject, key_of, text_subjects
 from trainer.evidence.commitment.prove import PublishedLeaves, proof_bytes, prove
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.reached import read_facts
@@ -291,6 +293,35 @@ def test_the_commands_commit_prove_and_check(
     assert "no commitment of step 7" in capsys.readouterr().err
     assert main(["prove", str(tmp_path), "--url", "x"]) == 2
     assert "is not the output of a training run" in capsys.readouterr().err
+
+
+def test_a_text_is_found_as_an_editor_of_another_system_saves_it() -> None:
+    text = "First line.\nSecond line."
+    as_saved = ["\ufeff" + text, text.replace("\n", "\r\n") + "\r\n", "\ufeff" + text + "\n"]
+    for saved in as_saved:
+        assert text_hash(text).hex() in text_subjects(saved)
+        assert text_subjects(saved)[0] == text_hash(saved).hex(), "a clean text that is like that comes first"
+
+
+@pytest.mark.parametrize("url", ["", " \n"])
+def test_of_no_url_nothing_is_proved(world: World, url: str) -> None:
+    with pytest.raises(RecipeError, match="expected the URL of a page"):
+        make_proof(world.output, url=url)
+
+
+def test_of_a_step_that_was_saved_twice_the_newest_attempt_is_proved(world: World, tmp_path: Path) -> None:
+    output = Folder(str(tmp_path / "run"))
+    shutil.copytree(world.output.url, output.url)
+    for attempt in (2, 10):
+        name = world.commitment.checkpoint.replace("attempt-1", f"attempt-{attempt}")
+        later = replace(world.commitment, checkpoint=name)
+        shutil.copytree(
+            output.at(f"commitments/{world.commitment.checkpoint}"), output.at(f"commitments/{name}")
+        )
+        row = json.dumps({**asdict(later), "root": later.root}).encode()
+        output.publish(f"commitments/{name}/commitment.json", row)
+    proof = prove(output, "url", ["https://absent.example/"], world.commitment.step)
+    assert proof.commitment.checkpoint.endswith("attempt-10")
 
 
 def test_the_library_gives_the_same(world: World) -> None:
