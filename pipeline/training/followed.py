@@ -41,12 +41,17 @@ class SamplesFile:
         self._data = output.read(SAMPLES) if output.exists(SAMPLES) else b""
         self._known = {SampleLine(**json.loads(line)) for line in self._data.splitlines()}
 
-    def has(self, checkpoint: Checkpoint, prompts: Sequence[str], asked: tuple[float, float, int]) -> bool:
-        """Whether every prompt was put to a checkpoint so before; `asked`: temperature, top_p and seed."""
+    def has(
+        self, checkpoint: Checkpoint, prompts: Sequence[str], num_tokens: int, asked: tuple[float, float, int]
+    ) -> bool:
+        """Whether every prompt was put to a checkpoint so before; `num_tokens`: the most that are asked for; `asked`:
+        temperature, top_p and seed."""
         made = {
             line.prompt
             for line in self._known
-            if (line.step, line.attempt) == (checkpoint.step, checkpoint.attempt) and line[-3:] == asked
+            if (line.step, line.attempt) == (checkpoint.step, checkpoint.attempt)
+            and line[-3:] == asked
+            and (line.num_tokens == num_tokens if line.ended == "tokens" else line.num_tokens < num_tokens)
         }
         return made >= set(prompts)
 

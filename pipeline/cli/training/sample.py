@@ -137,7 +137,7 @@ def _follow(options: argparse.Namespace, asked: Asked) -> int:
         raise RecipeError(f"--every: {options.run_output} is not the output of a training run that has begun")
     file = SamplesFile(output)
     for checkpoint in followed(output, options.every):
-        if file.has(checkpoint, options.prompts, asked):
+        if file.has(checkpoint, options.prompts, options.tokens, asked):
             continue
         _write(f"step {checkpoint.step}\n")
         _, found = _sampled(options, checkpoint.step, asked)

@@ -197,6 +197,9 @@ def test_checkpoints_are_sampled_as_they_appear_beside_a_training(
     assert again["text"] == lines[3]["text"] and len(again["tokens"]) == 3
     assert main([*call, "--every", "2"]) == 0
     assert capsys.readouterr().out == "", "what the file has is not made again"
+    assert main([*call[:-1], "4", "--every", "6"]) == 0
+    more = [json.loads(line) for line in (output / "samples.jsonl").read_text().splitlines()][6:]
+    assert [(line["step"], line["num_tokens"]) for line in more] == [(6, 4), (6, 4)], "longer texts are asked for"
     assert main([*call, "--every", "2", "--step", "4"]) == main([*call, "--every", "0"]) == 2
 
 
