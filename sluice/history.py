@@ -29,7 +29,7 @@ class History:
     """All that is known of one document: the columns of the view documents of `sluice lineage`; every step's
     decision in order; `members`, the documents of its cluster of duplicates, itself included (none where it is alone);
     the training rows that held tokens of it; how it was purged, if it was. An epoch of training reads it `repeats`
-    times."""
+    times. Its shard is one of `source`, or of `source.bucket` where the source is parted."""
 
     doc_id: str
     source: str
@@ -51,6 +51,7 @@ class History:
     matched: str | None
     duplicate_of: str | None
     similarity: float | None
+    bucket: str | None
     shard: int | None
     start: int | None
     num_tokens: int | None

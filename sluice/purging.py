@@ -21,13 +21,15 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgedDocument:
-    """A document of a purge: a target, a suppressed twin of one, or the kept copy of a suppressed target."""
+    """A document of a purge: a target, a suppressed twin of one, or the kept copy of a suppressed target. Its shard
+    is one of `source`, or of `source.bucket` where the source is parted."""
 
     doc_id: str
     role: str
     status: str
     source: str
     url: str | None
+    bucket: str | None
     shard: int | None
     start: int | None
     num_tokens: int | None
@@ -165,6 +167,7 @@ def _of_account(kind: type[_AnyPurge], account: PurgeAccount, **own: Any) -> _An
             status=row.status,
             source=row.source,
             url=urls[row.doc_id],
+            bucket=row.bucket,
             shard=row.shard,
             start=row.start,
             num_tokens=row.num_tokens,

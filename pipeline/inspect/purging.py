@@ -211,6 +211,7 @@ def _as_json(plan: PurgePlan, applied: PurgeResult | None, account: TrainingAcco
                 "role": row.role,
                 "status": row.status,
                 "source": row.source,
+                **({} if row.bucket is None else {"bucket": row.bucket}),
                 "shard": row.shard,
                 "start": row.start,
                 "num_tokens": row.num_tokens,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.resources
 import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,23 @@ def test_exposure_and_purge_know_the_part(
     assert json.loads(capsys.readouterr().out)["documents"][0]["doc_id"] == doc_id
     tokens = open_output(str(here)).tokens(doc_id)
     assert len(tokens) == num
+    (history,) = open_output(str(here)).trace(doc_id=doc_id)
+    (planned,) = sluice.purge(str(here), docs=doc_id).documents
+    table = str(tmp_path / "plan.csv")
+    assert (
+        main(
+            ["purge", str(here), "--doc", doc_id, "--reason", "asked", "--by", "me", "--csv", table, "--json"]
+        )
+        == 0
+    )
+    [listed] = json.loads(capsys.readouterr().out)["documents"]
+    [row] = csv.DictReader(Path(table).read_text().splitlines())
+    for named in (asdict(history), asdict(planned), listed, row):
+        assert (f"{named['source']}.{named['bucket']}", int(named["shard"]), int(named["start"])) == (
+            source,
+            shard,
+            start,
+        )
     assert (
         main(["purge", str(here), "--doc", doc_id, "--reason", "asked", "--by", "me", "--apply", "--json"])
         == 0

@@ -357,10 +357,21 @@ def _write_csv(out: Folder, plan: PurgePlan, path: str, *, safe: bool) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(
-            ("doc_id", "role", "status", "source", "url", "warc_file", "shard", "start", "num_tokens")
+            (
+                "doc_id",
+                "role",
+                "status",
+                "source",
+                "url",
+                "warc_file",
+                "bucket",
+                "shard",
+                "start",
+                "num_tokens",
+            )
         )
         for row, url in _listed(out, plan, len(plan.rows)):
-            place = (row.warc_file, row.shard, row.start, row.num_tokens)
+            place = (row.warc_file, row.bucket, row.shard, row.start, row.num_tokens)
             values = (row.doc_id.hex(), row.role, row.status, row.source, url, *place)
             writer.writerow(
                 without_formula(each) if safe and isinstance(each, str) else each for each in values
