@@ -187,11 +187,14 @@ class Output:
     def placements(self, source: str | None = None) -> Iterator[pa.Table]:
         """Where the tokens of each kept document lie, a table for each shard in the shard's order. A purged
         one keeps its place, in which all tokens are end-of-text; the view placements of `sql` says which.
+        `source` may also be a part of one (source.part).
 
         Columns: doc_id (hex), source, shard, start, num_tokens (in tokens, end-of-text included), tokens_hash."""
-        self._check_source(source)
+        source_of = self._index.source_of_shards
+        if source not in source_of:
+            self._check_source(source)
         for shard in self._index.shards:
-            if source in (None, shard.source):
+            if source in (None, shard.source, source_of[shard.source]):
                 with self._as_opened():
                     table = read_rows(self._folder, shard.index_file, None, shard.index_hash)
                 table = _with_hex_ids(table)

@@ -124,6 +124,15 @@ class Index(JsonRecord):
         """Tokens of all shards, end-of-text ids included."""
         return sum(shard.num_tokens for shard in self.shards)
 
+    @property
+    def source_of_shards(self) -> dict[str, str]:
+        """The source of the recipe whose documents the shards of a source hold: the shards of one that is parted
+        are called after its parts, and the recipe has no other source that is called like one."""
+        sources = {part.source for part in self.documents}
+        named = {shard.source for shard in self.shards}
+        parted = {name: [s for s in sources if name.startswith(f"{s}.")] for name in named - sources}
+        return {name: parted.get(name, [name])[0] for name in named}
+
     def files(self) -> dict[str, str]:
         """The hash (hex) of every file that this index covers, by name."""
         covered = {shard.file: shard.hash for shard in self.shards}

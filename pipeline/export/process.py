@@ -197,7 +197,8 @@ def _check(asked: CorpusExport, index: Index) -> None:
             " choose a format of texts, or tokenize it with sluice run RECIPE --from"
             f" {shlex.quote(asked.out.url)}"
         )
-    known = sources_of(index)
+    # Parts of sources have shards of their own, and no files of texts.
+    known = sources_of(index) if reads_tokens(asked.request) else {part.source for part in index.documents}
     if unknown := sorted(set(asked.request.sources) - known):
         raise RecipeError(f"--source {unknown[0]}: expected one of {', '.join(sorted(known))}")
     FORMATS[asked.request.format].check(asked.out, asked.request)

@@ -106,8 +106,13 @@ def text_units(index: Index, request: ExportRequest) -> list[ExportUnit]:
 
 
 def shard_units(index: Index, request: ExportRequest) -> list[ExportUnit]:
-    """One a shard."""
-    shards = [shard for shard in index.shards if request.takes(shard.source)]
+    """One a shard: of a source that is parted, or of a part of it."""
+    source_of = index.source_of_shards
+    shards = [
+        shard
+        for shard in index.shards
+        if request.takes(shard.source) or request.takes(source_of[shard.source])
+    ]
     return [
         ExportUnit(
             source=shard.source,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sluice
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
@@ -91,6 +92,28 @@ def test_each_part_has_shards_of_its_own(out: Path) -> None:
     assert {name for name in by_row if name.startswith("web.it")} == {"web.it.quality-0"}
     assert ask(out, "SELECT count(*) FROM documents WHERE (bucket IS NULL) = (status = 'kept')") == [(0,)]
     assert all(shard.file.startswith(f"shards/{shard.source}/") for shard in index.shards)
+
+
+def test_a_source_that_is_parted_is_exported_and_placed_with_all_its_parts(out: Path, tmp_path: Path) -> None:
+    ((kept, in_part),) = ask(
+        out,
+        "SELECT count(*), count(*) FILTER (bucket = 'en.quality-1') FROM documents"
+        " WHERE source = 'web' AND status = 'kept'",
+    )
+    assert 0 < in_part < kept
+    copied = str(shutil.copytree(out, tmp_path / "out"))
+
+    def num_exported(form: str, source: str) -> int:
+        to = str(tmp_path / f"{form}-{source}")
+        return sluice.export(copied, to, format=form, sources=[source], address="none").row.num_documents
+
+    output = open_output(copied)
+    for source, num in (("web", kept), ("web.en.quality-1", in_part)):
+        assert num_exported("megatron", source) == num
+        assert sum(table.num_rows for table in output.placements(source)) == num
+    assert num_exported("jsonl", "web") == kept
+    with pytest.raises(RecipeError, match=r"web\.en\.quality-1: expected one of posts, web"):
+        num_exported("jsonl", "web.en.quality-1")
 
 
 def test_cuts_are_the_percentiles_of_all_kept_documents_by_their_tokens(out: Path) -> None:
