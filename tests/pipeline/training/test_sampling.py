@@ -109,7 +109,10 @@ def test_a_text_ends_at_each_id_that_a_folder_of_others_names(
     last = before["tokens"][-1]
     (folder / file).write_text(json.dumps(config | {"eos_token_id": [config["eos_token_id"], last]}))
     (after,) = sampled(capsys, str(folder), "The gulls", "--tokens", "9")["samples"]
-    assert (after["tokens"], after["ended"]) == (before["tokens"][: before["tokens"].index(last)], "end of text")
+    assert (after["tokens"], after["ended"]) == (
+        before["tokens"][: before["tokens"].index(last)],
+        "end of text",
+    )
 
 
 def test_an_older_checkpoint_is_another_model_and_a_text_ends_where_it_was_asked_to(
@@ -214,7 +217,9 @@ def test_checkpoints_are_sampled_as_they_appear_beside_a_training(
     assert capsys.readouterr().out == "", "what the file has is not made again"
     assert main([*call[:-1], "4", "--every", "6"]) == 0
     more = [json.loads(line) for line in (output / "samples.jsonl").read_text().splitlines()][6:]
-    assert [(line["step"], line["num_tokens"]) for line in more] == [(6, 4), (6, 4)], "longer texts are asked for"
+    assert [(line["step"], line["num_tokens"]) for line in more] == [(6, 4), (6, 4)], (
+        "longer texts are asked for"
+    )
     assert main([*call, "--every", "2", "--step", "4"]) == main([*call, "--every", "0"]) == 2
 
 
