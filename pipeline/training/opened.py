@@ -17,6 +17,7 @@ from lineage.storage.folder import Folder
 from pipeline.inspect.trace.tracing import UNREADABLE
 from pipeline.recipe.load import recipe_of
 from stages.tokens.tokenizer import Tokenizer, load_recorded, load_tokenizer
+from trainer.huggingface.exported import GENERATION
 from trainer.huggingface.model_card import chosen_checkpoint, is_run, read_card
 from trainer.huggingface.same_tokenizer import TOKENIZER_JSON, recorded_tokenizer
 from trainer.provenance.facts import outs_read
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 class ModelTokenizer:
     """The tokenizer of a model's data. `prefix_id` stands before a text that nothing else stands before: the
     token that begins texts, else the one that ends them, as for lm-eval. `begins`: ids that the tokenizer of a
-    folder puts before each text; none of ours does."""
+    folder puts before each text; none of ours does. `more_ends`: further ids with which its model ends texts."""
 
     tokenizer: Tokenizer
     prefix_id: int
     begins: tuple[int, ...] = ()
+    more_ends: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +104,19 @@ def _of_folder(folder: Folder, file: str | None) -> ModelTokenizer:
     if file is None:
         raise RecipeError(f"{folder.url} has no {TOKENIZER_JSON}: --tokenizer says where its tokenizer lies")
     config: dict[str, object] = json.loads(folder.read("config.json"))
-    ends = config.get("eos_token_id")
-    end = ends[0] if isinstance(ends, list) and ends else ends
-    tokenizer = load_tokenizer(file, end if isinstance(end, int) else None)
+    # As transformers' generate, which stops at each of them.
+    given = json.loads(folder.read(GENERATION)) if folder.exists(GENERATION) else {}
+    ends = [*_ids(config.get("eos_token_id")), *_ids(given.get("eos_token_id"))]
+    tokenizer = load_tokenizer(file, ends[0] if ends else None)
     begin = config.get("bos_token_id")
     return ModelTokenizer(
         tokenizer=tokenizer,
         prefix_id=begin if isinstance(begin, int) else tokenizer.eot_id,
         begins=tuple(HfTokenizer.from_file(file).encode("").ids) if file.endswith(".json") else (),
+        more_ends=frozenset(ends) - {tokenizer.eot_id},
     )
+
+
+def _ids(value: object) -> list[int]:
+    """The ids that a key of a folder's file names: one, a list, or none."""
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, int)]

@@ -65,10 +65,11 @@ class Sampling:
         found: list[int] = []
         prompt = prompt_ids(self.model.text, self.prompt)
         decoding = Decoding(*self.asked)
-        tokens = generate(self.model.opened, prompt, decoding, tokenizer.tokens().keys())
+        ends = self.model.text.more_ends | {tokenizer.eot_id}
+        tokens = generate(self.model.opened, prompt, decoding, tokenizer.tokens().keys() | ends)
         ended: Ended = "context"
         for token in islice(tokens, self.num_tokens):
-            if token == tokenizer.eot_id:
+            if token in ends:
                 ended = "end of text"
                 break
             found.append(token)

@@ -13,6 +13,7 @@ from lineage.index.output_index import TokenizerIdentity
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 
+GENERATION: Final = "generation_config.json"
 MADE_FROM: Final = "sluice.json"
 """In an exported folder: which checkpoint of which run it was made from, and the tokenizer of its data, for a run
 that begins with it."""

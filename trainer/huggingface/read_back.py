@@ -14,11 +14,10 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.export import export_of
-from trainer.huggingface.exported import MADE_FROM, MadeFrom
+from trainer.huggingface.exported import GENERATION, MADE_FROM, MadeFrom
 from trainer.huggingface.folder import WeightsFolder, open_described
 from trainer.huggingface.model_card import averaged_checkpoints, read_card
 from trainer.huggingface.weights import (
-    GENERATION,
     Export,
     described,
     exported_tensors,

@@ -27,7 +27,7 @@ from lineage.storage.durable import sync_file
 from lineage.storage.folder import Folder, StorageError
 from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load, refuse_not_finite
 from trainer.checkpoint.store import CheckpointError, check_files
-from trainer.huggingface.exported import MADE_FROM, MadeFrom
+from trainer.huggingface.exported import GENERATION, MADE_FROM, MadeFrom
 from trainer.huggingface.folder import (
     FREQUENCIES,
     INDEX,
@@ -45,7 +45,6 @@ from trainer.model.rotary import rotary_angles
 from trainer.model.transformer import initial_weight
 from trainer.parallel.weights import assign
 
-GENERATION: Final = "generation_config.json"
 _FILE_BYTES: Final = 4 << 30
 
 

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
-from lineage.recipe import RecipeError
 from lineage.allocator import keep_freed_memory
+from lineage.recipe import RecipeError
 from trainer.processes.asked_stacks import stacks_to_stderr
 from trainer.processes.meeting import meet
 from trainer.processes.watchdog import Store

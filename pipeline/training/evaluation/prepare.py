@@ -87,8 +87,8 @@ def _asked(
                 before = solved(examples, shots, item.asked)
                 if len(before) < shots:
                     raise RecipeError(
-                        f"{shots} shots: {evaluation.shots_from or evaluation.files[0]} has {len(before)} questions that"
-                        f" are not that of {item.where}"
+                        f"{shots} shots: {evaluation.shots_from or evaluation.files[0]} has {len(before)} questions"
+                        f" that are not that of {item.where}"
                     )
                 yield _asked_question(item, item.asked, "".join(before), text, seq_len)
         except UnicodeEncodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,6 +96,23 @@ def test_greedy_text_is_that_of_generate_on_the_exported_folder(
             behind = behind[:-1]
         assert list(sample["tokens"]) == behind
         assert tokenizer.decode(made, skip_special_tokens=True) == prompt + sample["text"]
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_a_text_ends_at_each_id_that_a_folder_of_others_names(
+    world: Path, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(f"{trained(world, 'debug')}-hf", tmp_path / "folder"))
+    (folder / "sluice.json").unlink()
+    (before,) = sampled(capsys, str(folder), "The gulls", "--tokens", "9")["samples"]
+    config = json.loads((folder / file).read_text())
+    last = before["tokens"][-1]
+    (folder / file).write_text(json.dumps(config | {"eos_token_id": [config["eos_token_id"], last]}))
+    (after,) = sampled(capsys, str(folder), "The gulls", "--tokens", "9")["samples"]
+    assert (after["tokens"], after["ended"]) == (
+        before["tokens"][: before["tokens"].index(last)],
+        "end of text",
+    )
 
 
 def test_an_older_checkpoint_is_another_model_and_a_text_ends_where_it_was_asked_to(
@@ -199,7 +217,9 @@ def test_checkpoints_are_sampled_as_they_appear_beside_a_training(
     assert capsys.readouterr().out == "", "what the file has is not made again"
     assert main([*call[:-1], "4", "--every", "6"]) == 0
     more = [json.loads(line) for line in (output / "samples.jsonl").read_text().splitlines()][6:]
-    assert [(line["step"], line["num_tokens"]) for line in more] == [(6, 4), (6, 4)], "longer texts are asked for"
+    assert [(line["step"], line["num_tokens"]) for line in more] == [(6, 4), (6, 4)], (
+        "longer texts are asked for"
+    )
     assert main([*call, "--every", "2", "--step", "4"]) == main([*call, "--every", "0"]) == 2
 
 
