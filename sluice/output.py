@@ -146,9 +146,11 @@ class Output:
 
     def _all_texts(self, source: str | None) -> pa.Table:
         tables = list(self.texts(source))
-        if tables:
-            return pa.concat_tables(tables)
-        return pa.table({name: pa.array([], pa.string()) for name in ("doc_id", "source", "text", "url")})
+        if not tables:  # the columns are there all the same
+            part = next(part for part in self._index.documents if source in (None, part.source))
+            with self._as_opened(), opened(self._folder, part.file, part.hash) as file:
+                tables = [_shown_texts(file.schema_arrow.empty_table(), part.source)]
+        return pa.concat_tables(tables)
 
     def _kept_parts(self, source: str | None) -> Iterator[tuple[PartFile, PartFile]]:
         """Each part of texts, and the file that says which of its rows deduplication keeps."""
@@ -169,11 +171,7 @@ class Output:
                 taken = table.take(pa.array(rows[low:high] - first))
                 first += table.num_rows
                 if taken.num_rows:
-                    others = [name for name in taken.column_names if name not in ("doc_id", "source")]
-                    source_column = pa.repeat(part.source, taken.num_rows)
-                    yield _with_hex_ids(taken.select(["doc_id", *others])).add_column(
-                        1, "source", source_column
-                    )
+                    yield _shown_texts(taken, part.source)
 
     @in_python
     def sql(self, select: str) -> pa.Table:
@@ -303,6 +301,13 @@ def _text_rows(output: Output, parts: list[tuple[PartFile, PartFile]]) -> Iterat
     for part, kept in parts:
         for table in output._texts_of(part, kept):
             yield from table.to_pylist()
+
+
+def _shown_texts(table: pa.Table, source: str) -> pa.Table:
+    """Rows of a part of a source as `texts` gives them."""
+    others = [name for name in table.column_names if name not in ("doc_id", "source")]
+    shown = _with_hex_ids(table.select(["doc_id", *others]))
+    return shown.add_column(1, "source", pa.repeat(source, table.num_rows))
 
 
 def _with_hex_ids(table: pa.Table) -> pa.Table:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from lineage.ids import text_hash
 from lineage.index.output_index import read_index
 from lineage.index.source_keys import has_repeats
 from lineage.pages import named_host, normalise_url, page_of
@@ -147,7 +148,13 @@ class Tracer:
         return f"; its host {page.host} has no document" if page is not None else ""
 
     def by_hash(self, digest: bytes) -> list[DocumentHistory]:
-        """The documents whose raw, text, clean or tokens hash this is."""
+        """The documents whose raw, text, clean or tokens hash this is; UnknownError for that of the empty text, which
+        is not looked up."""
+        if digest == text_hash(""):
+            raise UnknownError(
+                f"{digest.hex()} is the hash of the empty text, by which no document is looked up: ask SQL for"
+                f" documents with raw_hash or text_hash = '{digest.hex()}'"
+            )
         return self._histories_of(self._lookup.by_hashes([digest]), f"document with the hash {digest.hex()}")
 
     def by_host(self, host: str, limit: int | None = None) -> tuple[list[DocumentHistory], int]:

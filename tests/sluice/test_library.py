@@ -208,6 +208,15 @@ def test_a_source_that_the_output_does_not_have_is_an_error_that_names_those_it_
         assert list(read(output.sources[0]))
 
 
+def test_texts_of_nothing_have_the_columns_of_texts(output: sluice.Output, tmp_path: Path) -> None:
+    (tmp_path / "short.jsonl").write_text('{"text": "Too short."}\n')
+    sources = {"short": (str(tmp_path / "short.jsonl"),)}
+    sluice.run(write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources)))
+    frame, full = sluice.open_output(str(tmp_path / "out")).to_pandas(), output.to_pandas()
+    assert len(frame) == 0 < len(full) and list(frame.columns) == list(full.columns)
+    assert list(frame.dtypes) == list(full.dtypes)
+
+
 def test_histories_by_id_and_by_url(output: sluice.Output) -> None:
     row = output.sql(
         "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL LIMIT 1"

@@ -222,6 +222,13 @@ def test_what_is_not_there_is_unknown(out: Folder, ask) -> None:  # type: ignore
         ask(tracer(out))
 
 
+def test_the_hash_of_the_empty_text_is_not_said_to_be_unknown(out: Folder) -> None:
+    with pytest.raises(
+        UnknownError, match="is the hash of the empty text, by which no document is looked up"
+    ):
+        tracer(out).by_hash(content_hash(b""))
+
+
 def test_a_folder_without_a_store_is_an_error_that_says_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="output folder of a finished run"):
         tracer(Folder(str(tmp_path))).by_id(doc_id(1))
