@@ -165,9 +165,11 @@ class Lookup:
         return [*found, *(("host", name) for name in sorted(hosts)[:most])]
 
     def num_without_page(self) -> int:
-        """How many documents have a URL that names no page, or none."""
+        """How many documents that no purge took have a URL that names no page, or none."""
+        purged = arrow_dataset(self._out, "purged", sums=self._sums).to_table(columns=["doc_id"])
         dataset = arrow_dataset(self._out, "documents", sums=self._sums)
-        return int(dataset.count_rows(filter=pc.field("host").is_null()))
+        left = ~pc.field("doc_id").isin(purged["doc_id"].unique())
+        return int(dataset.count_rows(filter=pc.field("host").is_null() & left))
 
     def ids_beside(self, doc_id: bytes, num: int) -> list[bytes]:
         """Up to `num` ids of documents that begin as this one does, those that share most first."""

@@ -429,7 +429,8 @@ def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
             f"{counted(plan.num_without_page, 'document of OUT is', 'documents of OUT are')} of no page (url"
             " empty, or it names none), so no host or domain takes them: look at them with sluice lineage"
             f" {visible(shlex.quote(options.out))}"
-            ' "SELECT doc_id, url FROM documents WHERE host IS NULL", and name them with --doc or --where'
+            ' "SELECT doc_id, url FROM documents WHERE host IS NULL AND purged IS NULL", and name them with --doc'
+            " or --where"
         )
 
 

@@ -106,6 +106,12 @@ def test_a_plan_says_how_many_documents_no_host_can_name(small: SmallOut) -> Non
         assert plan.num_without_page == without
     by_url = PurgeMatch(kind="url", values=("gone.example.org/2",))
     assert plan_purge(small.folder, by_url, plan_hooks()).num_without_page is None
+    purge(small.folder, PurgeMatch(kind="url", values=("urn:uuid:8",)))
+    left = query(small.folder, "SELECT count(*) FROM documents WHERE host IS NULL AND purged IS NULL").rows[
+        0
+    ][0]
+    again = plan_purge(small.folder, PurgeMatch(kind="domain", values=("example.org",)), plan_hooks())
+    assert again.num_without_page == left < without, "what is purged is not left to be named"
 
 
 def _urls(small: SmallOut) -> list[str | None]:
