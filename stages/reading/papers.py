@@ -57,7 +57,9 @@ def read_papers(
         )
         error: UnreadableError | None = None
         try:
-            held = read_held(read_through(cursor), options.max_document_bytes)
+            # A member that is packed itself, or plain: it begins behind the first byte of its archive.
+            pieces = read_through(cursor) if is_compressed(cursor) else iter(cursor.read, b"")
+            held = read_held(pieces, options.max_document_bytes)
         except (DamagedError, WindowError) as damage:
             error = damage
         is_cut_off = not _read(content, place.offset + place.length - 1, 1) if member.size else False
