@@ -36,6 +36,8 @@ _PUBLIC_DOMAIN: Final = re2.compile(rb"(?i)creativecommons\.org/publicdomain/")
 _JSON_LD: Final = re2.compile(rb"(?i)ld\+json")
 _LOOKED_BACK: Final = 200
 """Bytes before the word in which the name of the attribute stands whose value holds it."""
+_LOOKED_AHEAD: Final = 32 << 10
+"""Bytes behind an end of the head in which a second one makes it doubtful."""
 
 _WITH_TEXT: Final = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 """Elements whose content is text, and no markup (HTML standard, 13.2.5)."""
@@ -47,6 +49,7 @@ _HEAD_END: Final = re2.compile(
     b"(?i)<!--|<(?:" + "|".join(_WITH_TEXT).encode() + rb")[\s/>]|</head[\s/>]|<body[\s/>]"
 )
 """The end of the head, or what may hold the same letters as text."""
+_BETWEEN_TAGS = re.compile(rb"</head>\s*<")
 _NAME = re.compile(rb"<([A-Za-z]+)")
 _ENDS: Final = {name.encode(): re2.compile(f"(?i)</{name}".encode()) for name in _WITH_TEXT}
 _ATTRIBUTE = re.compile(
@@ -119,7 +122,7 @@ def part_with_signals(body: bytes) -> Literal["none", "head", "page"]:
         return "page"
     if any(_may_be_license(body, word.start(), word.end()) for word in _LICENSE_WORD.finditer(body)):
         return "page"
-    return "none" if _META_OF_SIGNAL.search(body[: _end_of_head(body)]) is None else "head"
+    return "none" if _META_OF_SIGNAL.search(body[: _first_end_of_head(body)]) is None else "head"
 
 
 def _may_be_license(body: bytes, begin: int, end: int) -> bool:
@@ -129,6 +132,15 @@ def _may_be_license(body: bytes, begin: int, end: int) -> bool:
         return True
     before = body[max(begin - _LOOKED_BACK, 0) : begin].lower()
     return before.endswith(b"creativecommons.org/") or before.rpartition(b"=")[0].rstrip().endswith(b"rel")
+
+
+def _first_end_of_head(body: bytes) -> int:
+    """`_end_of_head`, without a look at each script where an end tag stands between two tags and no other near it. One
+    that a script writes is followed by the page's own."""
+    at = body.find(b"</head>")
+    if at < 0 or body.find(b"</head>", at + 1, at + _LOOKED_AHEAD) >= 0 or not _BETWEEN_TAGS.match(body, at):
+        return _end_of_head(body)
+    return at if body[max(at - _LOOKED_BACK, 0) : at].rstrip().endswith(b">") else _end_of_head(body)
 
 
 def _end_of_head(body: bytes) -> int:
@@ -156,16 +168,15 @@ def html_signals(html: str, agents: Sequence[str], *, head_only: bool = False) -
     stands in comments, scripts and titles is none. Linear in the page. Ask `part_with_signals` first, which takes a
     fifth of the time."""
     body = html.encode("utf-8", "replace")
+    end_of_head = _end_of_head(body)
     if head_only:
-        body = body[: _end_of_head(body)]
-    found = _html_signals(body, {agent.lower() for agent in agents})
-    yield from _bounded(found)
+        body = body[:end_of_head]
+    yield from _bounded(_html_signals(body, end_of_head, {agent.lower() for agent in agents}))
 
 
-def _html_signals(body: bytes, agents: set[str]) -> Iterator[Signal]:
+def _html_signals(body: bytes, end_of_head: int, agents: set[str]) -> Iterator[Signal]:
     reservations: list[str] = []
     policy: str | None = None
-    end_of_head = _end_of_head(body)
     for name, at, attributes, text in _tags(body):
         if name == b"meta":
             said, content = attributes.get("name", "").strip().lower(), attributes.get("content", "").strip()
