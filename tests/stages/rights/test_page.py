@@ -293,3 +293,12 @@ def test_the_part_of_the_first_look_holds_all_signals(head: list[str], body: lis
 )
 def test_the_first_look_passes_over_the_word_license_alone(html: str) -> None:
     assert part_with_signals(html.encode()) == "none"
+
+
+def test_a_head_that_a_script_writes_is_not_the_end_of_the_pages_own() -> None:
+    page = (
+        "<html><head><script>write('<head><base></head><body>')</script>"
+        '<meta name="tdm-reservation" content="1"></head><body></body></html>'
+    )
+    assert part_with_signals(page.encode()) == "head"
+    assert [signal.kind for signal in html_signals(page, (), head_only=True)] == ["tdmrep"]
