@@ -168,18 +168,22 @@ def html_signals(html: str, agents: Sequence[str], *, head_only: bool = False) -
     stands in comments, scripts and titles is none. Linear in the page. Ask `part_with_signals` first, which takes a
     fifth of the time."""
     body = html.encode("utf-8", "replace")
-    end_of_head = _end_of_head(body)
+    end_of_head = None
     if head_only:
+        end_of_head = _end_of_head(body)
         body = body[:end_of_head]
     yield from _bounded(_html_signals(body, end_of_head, {agent.lower() for agent in agents}))
 
 
-def _html_signals(body: bytes, end_of_head: int, agents: set[str]) -> Iterator[Signal]:
+def _html_signals(body: bytes, end_of_head: int | None, agents: set[str]) -> Iterator[Signal]:
+    """`end_of_head`: None where it is not known, as few pages have a meta element that asks for it."""
     reservations: list[str] = []
     policy: str | None = None
     for name, at, attributes, text in _tags(body):
         if name == b"meta":
             said, content = attributes.get("name", "").strip().lower(), attributes.get("content", "").strip()
+            if end_of_head is None:
+                end_of_head = _end_of_head(body)
             if at > end_of_head:
                 continue
             if said == RESERVATION:
