@@ -23,7 +23,7 @@ def keep_freed_memory() -> None:
     _set(_M_TRIM_THRESHOLD, -1)
 
 
-def hold_memory_in_one_place() -> None:
+def use_one_heap() -> None:
     """Have Arrow, Python and every thread take memory from one heap, which `give_back_freed_memory` can shrink.
     Called before anything imports pyarrow.
 

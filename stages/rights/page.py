@@ -98,7 +98,7 @@ def _directives(value: str, where: Where, agents: set[str]) -> Iterator[Signal]:
     applies = True
     for item in value.split(","):
         name, colon, rest = (part.strip() for part in item.lower().partition(":"))
-        # A date of `unavailable_after` may have a comma: what stands before its first colon is no token.
+        # The date of `unavailable_after` may contain a comma; the words before a colon behind it are no product token.
         is_token = bool(colon) and name not in _WITH_VALUE and not _WORDS.search(name)
         words = rest if is_token else f"{name} {rest}"
         if is_token:

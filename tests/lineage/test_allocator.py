@@ -23,9 +23,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 HELD = """
 import os, sys
-from lineage.allocator import give_back_freed_memory, hold_memory_in_one_place
+from lineage.allocator import give_back_freed_memory, use_one_heap
 if sys.argv[1] == "in one place":
-    hold_memory_in_one_place()
+    use_one_heap()
 import psutil
 import pyarrow as pa
 

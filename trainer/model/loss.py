@@ -183,7 +183,7 @@ class _Pieces:
                 part_NS.scatter_add_(1, target_N1, -own_N[:, None])
                 if tangent_NS is not None:
                     # A label's logit is known, also where its exponential came to 0.
-                    of_label_N1 = self._slope_at(of_label_N)[:, None]
+                    of_label_N1 = _slope_at(of_label_N / cast(float, self._cap))[:, None]
                     here_N1 = (owner_N == number)[:, None]
                     known_N1 = of_label_N1.where(here_N1, tangent_NS.gather(1, target_N1))
                     part_NS.mul_(tangent_NS.scatter_(1, target_N1, known_N1))
@@ -195,11 +195,7 @@ class _Pieces:
         """The cap's, made from what is left of capped logits: one that is too small for its exponential has no
         gradient, if it is no label."""
         cap = cast(float, self._cap)
-        return self._slope_at(exponentials_NS.log().add_(most_N1).clamp_(-cap, cap))
-
-    def _slope_at(self, logits: Tensor) -> Tensor:
-        """The cap's derivative where it gave these logits."""
-        return (logits / cast(float, self._cap)).square_().neg_().add_(1)
+        return _slope_at(exponentials_NS.log().add_(most_N1).clamp_(-cap, cap).div_(cap))
 
     def _keep(self, place: tuple[int, slice], x_ND: Tensor, parts: list[Tensor]) -> None:
         """Add the gradients of a piece, of which `parts` are those of its logits."""
@@ -252,3 +248,8 @@ def _tree(of: Callable[[int], Tensor], first: int, end: int) -> Tensor:
         return of(first)
     middle = (first + end + 1) // 2
     return _tree(of, first, middle).add_(_tree(of, middle, end))
+
+
+def _slope_at(shares: Tensor) -> Tensor:
+    """The cap's derivative where it gave these shares of itself; it takes their place."""
+    return shares.square_().neg_().add_(1)

@@ -32,7 +32,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from lineage.allocator import hold_memory_in_one_place
+from lineage.allocator import use_one_heap
 from lineage.recipe import RecipeError
 from pipeline.cli.arguments import add_json, add_recipe, count
 from pipeline.cli.printing import console, print_json
@@ -85,7 +85,7 @@ def _checked_trial(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    hold_memory_in_one_place()
+    use_one_heap()
     from pipeline.cli.corpus.summary import show_summary
     from pipeline.cli.errors import FailedError
     from pipeline.cli.without_pandas import leave_pandas_out
