@@ -126,8 +126,8 @@ def _unread_tables(table: TrainTable, config: ModelConfig) -> Iterator[str]:
 
 
 def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
-    """The newest complete checkpoint from which the run goes on and what it records, where there is one. Damaged ones are passed
-    over: what becomes of them is decided where the run joins."""
+    """The newest complete checkpoint that the run may go on from and what it records, where there is one. Damaged
+    ones are passed over: what becomes of them is decided where the run joins."""
     output = Folder(recipe.train.output)
     folder = checkpoint_folder(recipe)
     begun = attempts(output)
