@@ -1,11 +1,11 @@
 """One large file on two workers, beside the same records in eight files, and beside one worker.
 
-    python -m benchmarks.large_files CRAWL [--megabytes 200] [--kinds warc.gz jsonl jsonl.zst parquet]
+    python -m benchmarks.large_files CRAWL [--megabytes 200] [--kinds warc.gz jsonl jsonl.zst parquet] [--steps parse …]
 
 The crawl's pages, in copies with other words, as one file of gzip members; and their texts as rows of a file, plain,
 in zstd frames of a thousand rows, and in row groups of as many. Given are wall and processor time of all processes,
 and whether one worker and the parts give the same bytes. The extractor is resiliparse, which makes pages cheap and
-so the share of what parts cost large."""
+so the share of what parts cost large; so do fewer steps than all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,13 +44,17 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=200, help="of the large file, about")
     kinds = ("warc.gz", "jsonl", "jsonl.zst", "parquet")
     parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds)
+    parser.add_argument("--steps", nargs="+", help="of the source, in place of all")
     options = parser.parse_args()
+    steps = {"steps": options.steps} if options.steps else {}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
         for kind in options.kinds:
-            _compare(Path(scratch) / kind, kind, options.crawl, options.megabytes * 1_000_000)
+            _compare(Path(scratch) / kind, kind, options.crawl, options.megabytes * 1_000_000, steps)
 
 
-def _compare(folder: Path, kind: str, crawl: Path, num_bytes: int) -> None:
+def _compare(
+    folder: Path, kind: str, crawl: Path, num_bytes: int, steps: Mapping[str, Sequence[str]]
+) -> None:
     folder.mkdir()
     records = list(
         _members(folder, crawl, num_bytes) if kind == "warc.gz" else _row_groups(kind, crawl, num_bytes)
@@ -62,9 +66,9 @@ def _compare(folder: Path, kind: str, crawl: Path, num_bytes: int) -> None:
         _write(eight / f"{number}.{kind}", kind, records[number * share : (number + 1) * share])
     unit_bytes = size // _NUM_FILES + 1
     costs = {
-        "one worker": _run(folder, one, "worker", num_cpus=1, unit_bytes=0),
-        "eight files": _run(folder, eight, "files", num_cpus=2, unit_bytes=0),
-        "eight parts": _run(folder, one, "parts", num_cpus=2, unit_bytes=unit_bytes),
+        "one worker": _run(folder, one, "worker", steps, num_cpus=1, unit_bytes=0),
+        "eight files": _run(folder, eight, "files", steps, num_cpus=2, unit_bytes=0),
+        "eight parts": _run(folder, one, "parts", steps, num_cpus=2, unit_bytes=unit_bytes),
     }
     for name, cost in costs.items():
         print(
@@ -131,10 +135,18 @@ def _write(path: Path, kind: str, records: Iterable[bytes]) -> int:
     return path.stat().st_size
 
 
-def _run(folder: Path, inputs: Path, out: str, *, num_cpus: int, unit_bytes: int) -> Cost:
+def _run(
+    folder: Path,
+    inputs: Path,
+    out: str,
+    steps: Mapping[str, Sequence[str]],
+    *,
+    num_cpus: int,
+    unit_bytes: int,
+) -> Cost:
     plain = {
         "run": {"name": "bench", "output": str(folder / f"out-{out}"), "unit_bytes": unit_bytes},
-        "source": [{"name": "cc", "inputs": [f"{inputs}/*"]}],
+        "source": [{"name": "cc", "inputs": [f"{inputs}/*"], **steps}],
         "parse": {"extractor": "resiliparse"},
         "ray": {"num_cpus": num_cpus},
     }
