@@ -36,8 +36,8 @@ from pipeline.plan import Unit
 from pipeline.recipe.tables import columns_of_documents
 from pipeline.results.rows import read_rows
 from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
-from pipeline.units.files import ROW
 from pipeline.terminal import counted
+from pipeline.units.files import ROW
 
 IN_PROCESS_ROWS = 1 << 20
 """Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not

@@ -74,9 +74,9 @@ class EditFacts(EditOfText):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFacts:
-    """`documents` are in reading order, with the number of each as ROW; `findings` and `edits` follow them. `measured` is what rules of the
-    step quality measured of a document, as tables.MEASURED has it: empty where the
-    whole ledger is kept."""
+    """`documents` are in reading order, with the number of each as ROW; `findings` and `edits` follow them.
+    `measured` is what rules of the step quality measured of a document, as tables.MEASURED has it: empty where
+    the whole ledger is kept."""
 
     result: ReadResult
     documents: pa.Table

@@ -30,7 +30,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The recipe of a finished output with texts and the whole ledger."""
     folder = tmp_path_factory.mktemp("one-id")
     rows = [
-        {"id": name, "text": f"{write_article('en', random.Random(len(name)), 10).text}\n{PHONES}", "url": url}
+        {
+            "id": name,
+            "text": f"{write_article('en', random.Random(len(name)), 10).text}\n{PHONES}",
+            "url": url,
+        }
         for name, urls in URLS.items()
         for url in urls
     ]
