@@ -19,6 +19,7 @@ from blake3 import blake3
 from lineage import ids
 from lineage.json_record import JsonRecord
 from stages.document import Document, Place
+from stages.nesting import TooDeepError, read_json
 from stages.reading.content import Cursor, DamagedError, RefutedError, TornError, WindowError
 from stages.reading.members import LongMemberError, is_compressed, read_through, seek_member
 from stages.reading.options import (
@@ -126,8 +127,8 @@ def begins_with_row(begin: bytes) -> bool:
     """Whether content that begins so begins with a whole line that is an object."""
     line = begin.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
     try:
-        return line.startswith(b"{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
+        return line.startswith(b"{") and isinstance(read_json(line), dict)
+    except ValueError:
         return False
 
 
@@ -383,10 +384,12 @@ def _parse(data: bytes) -> dict[str, object]:
     if len(data) > _SHORT_BYTES and _has_too_many_values(data):
         raise BadRowError(f"the line holds more than {_MAX_VALUES} values")
     try:
-        row = json.loads(data.decode("utf-8-sig"))
+        row = read_json(data.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise BadRowError(f"the line is not JSON: {error.msg} at character {error.pos}") from error
-    except (ValueError, RecursionError) as error:
+    except TooDeepError as error:
+        raise BadRowError(f"the line cannot be read as JSON: {error}") from error
+    except ValueError as error:
         raise BadRowError(f"the line cannot be read as JSON in UTF-8: {type(error).__name__}") from error
     if not isinstance(row, dict):
         raise BadRowError(f"the line is a JSON {type(row).__name__}: expected an object")

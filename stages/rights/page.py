@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html as entities
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Final, Literal
 
 import re2
 
+from stages.nesting import read_json
 from stages.rights.preferences import content_signal_meaning, usage_meaning
 from stages.rights.signal import Signal, Where
 from stages.rights.tdmrep import POLICY, RESERVATION, reservation_meaning, shown_reservation
@@ -261,8 +261,8 @@ def _licenses_of_json(text: str) -> Iterator[str]:
     if '"license"' not in text:
         return
     try:
-        left: list[Any] = [json.loads(text)]
-    except (ValueError, RecursionError):
+        left: list[Any] = [read_json(text)]
+    except ValueError:
         return
     while left:
         value = left.pop()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stages.nesting import read_json
 from stages.rights.robots import PathPattern, compared_path
 from stages.rights.signal import Meaning, Signal
 
@@ -51,8 +52,8 @@ def read_tdmrep(text: str) -> tuple[TdmRule, ...] | None:
     """The rules of a file in their order; None where it is none. A rule without location or reservation is left out,
     as both are mandatory."""
     try:
-        entries = json.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError):
+        entries = read_json(text.removeprefix("\ufeff"))
+    except ValueError:
         return None
     if not isinstance(entries, list):
         return None

@@ -35,6 +35,8 @@ KNOWN_ENDS: Final = (
 """What published tokenizers call the token that ends a document of their training data. Ends of a turn of
 chat (`<|im_end|>`, `<|eot_id|>`, `<|return|>`) are none."""
 
+MAX_IDS: Final = 1 << 32
+"""A token is a uint32."""
 _SHOWN: Final = 12
 """Special tokens that a message lists: some files have a thousand that are reserved."""
 
@@ -71,6 +73,11 @@ def choose_end(name: str, tokens: Mapping[str, int], given: str | int | None, ne
         if recorded is None and given != next_id:
             raise OtherEndError(f"{name} has no special token with id {given}, by which documents were ended")
         return EndOfText(token=recorded or END_OF_TEXT, id=given, why="as recorded")
+    if not tokens and next_id >= MAX_IDS:
+        raise RecipeError(
+            f"{name} has no special token to end documents, and no id is free: ids lie below 2^32, and its last is"
+            f" {next_id - 1:,}"
+        )
     known = [token for token in KNOWN_ENDS if token in tokens]
     if len(known) == 1:
         why = "its special token for that"

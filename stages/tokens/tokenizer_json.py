@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -19,6 +20,7 @@ from typing import Any, Final, Literal
 from tokenizers import Tokenizer as HfTokenizer
 
 from lineage.recipe import RecipeError
+from stages.nesting import read_json
 from stages.tokens.end_of_text import KNOWN_ENDS, EndOfText, choose_end
 from stages.tokens.vocabulary import GPT2_PATTERN, Vocabulary, byte_level_ranks
 from stages.tokens.written_json import tiktoken_pattern
@@ -39,7 +41,8 @@ class TokenizerJson:
 
     `settings` is it as documents are encoded; `hidden` are the ids, by name, that no text makes; `added` the
     added tokens that are matched in texts. `byte_level`: ids stand for bytes, in `byte_level_alphabet`.
-    `ranks`: the same split and merges for tiktoken, None where it has no way to say them (`why_not`)."""
+    `strips`: an added token may stand for other text than its own. `ranks`: the same split and merges for
+    tiktoken, None where it has no way to say them (`why_not`)."""
 
     name: str
     data: bytes
@@ -70,7 +73,7 @@ def read_tokenizer_json(name: str, data: bytes, end_of_text: str | int | None = 
 
     RecipeError where the tokenizers library does not read it, or where its end of text is in doubt."""
     try:
-        raw: dict[str, Any] = json.loads(data)
+        raw: dict[str, Any] = read_json(data)
     except ValueError as error:
         raise RecipeError(f"{name} is not JSON: {error}") from error
     settings, library = _switched_off(name, raw)
@@ -123,7 +126,7 @@ def read_tokenizer_json(name: str, data: bytes, end_of_text: str | int | None = 
         unknown_id=unknown,
         normalizer=normalizer,
         byte_level=byte_level,
-        strips=any(token["lstrip"] or token["rstrip"] for token in matched),
+        strips=any(token["lstrip"] or token["rstrip"] or not _is_nfc(token) for token in matched),
         ranks=ranks,
         why_not=why_not,
     )
@@ -213,7 +216,7 @@ def _steps(outer: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any
     """The steps of a normalizer or pre-tokenizer, those of sequences one by one."""
     if outer is None:
         return []
-    if outer["type"] != "Sequence":
+    if outer.get("type", "Sequence") != "Sequence":  # the oldest files name no type where the steps tell it
         return [outer]
     return [step for one in outer[inner] for step in _steps(one, inner)]
 
@@ -262,7 +265,7 @@ def _ranks(
         kinds = [step["type"] for step in _steps(settings["normalizer"], "normalizers")]
         raise _NotByRankError(f"it normalises texts ({', '.join(kinds)}), and tiktoken does not")
     for token in matched:
-        if _is_wider(token) or token["normalized"] != matched[0]["normalized"]:
+        if _is_wider(token) or not _is_nfc(token) or token["normalized"] != matched[0]["normalized"]:
             raise _NotByRankError(f"its added token {token['content']!r} is matched by more than its text")
     added = special.keys() | {token["content"] for token in matched}
     try:
@@ -277,6 +280,11 @@ def _ranks(
 def _is_wider(token: Mapping[str, Any]) -> bool:
     """Whether what stands around an added token decides if it is matched, or goes with it."""
     return bool(token["lstrip"] or token["rstrip"] or token["single_word"])
+
+
+def _is_nfc(token: Mapping[str, Any]) -> bool:
+    """Whether a normalizer of NFC, which normalises the token too, leaves it what it is."""
+    return not token["normalized"] or unicodedata.is_normalized("NFC", token["content"])
 
 
 def _pattern(settings: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Final
 import quicktok
 
 from lineage.recipe import RecipeError
-from stages.tokens.end_of_text import END_OF_TEXT, EndOfText, choose_end
+from stages.tokens.end_of_text import END_OF_TEXT, MAX_IDS, EndOfText, choose_end
 
 BUNDLED: Final = {"cl100k_base": 100_256, "o200k_base": 199_998}
 """Encodings whose ranks quicktok ships, and how many of its ids are ranks."""
@@ -137,6 +137,8 @@ def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
         )
     if len(set(ranks.values())) != len(ranks) or min(ranks.values()) < 0:
         raise RecipeError(f"{where}: two tokens have the same rank, or a rank is negative")
+    if max(ranks.values()) >= MAX_IDS:
+        raise RecipeError(f"{where}: the rank {max(ranks.values())}: expected ranks below 2^32")
     return ranks
 
 

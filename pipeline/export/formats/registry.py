@@ -54,6 +54,9 @@ FORMATS: Final[dict[str, Format]] = {
 }
 
 
+_INT32_FORMATS: Final = ("megatron", "litdata")
+"""What has no uint32."""
+
 INDEX_NAMES: Final = ("README.md", "index.json")
 """What `index_files` may write, in whatever folder."""
 
@@ -78,6 +81,11 @@ def check_request(request: ExportRequest, vocab_size: int) -> None:
     if request.dtype != "auto" and not reads_tokens(request):
         raise RecipeError(
             f"--dtype: {request.format} holds texts here, which have none: leave the option out"
+        )
+    if request.format in _INT32_FORMATS and vocab_size > 1 << 31:
+        raise RecipeError(
+            f"--format {request.format}: it holds tokens as int32, below 2^31, and the tokenizer has"
+            f" {vocab_size:,} ids: use mds, olmo or llmc"
         )
     if request.dtype == "uint16" and vocab_size > 1 << 16:
         raise RecipeError(

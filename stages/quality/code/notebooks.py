@@ -7,11 +7,11 @@ Outputs and metadata go: they are pictures and tables in base64 and HTML. Li et 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stages.composition import clean_text
+from stages.nesting import read_json
 
 
 class NoNotebookError(ValueError):
@@ -22,8 +22,8 @@ def cells(text: str) -> tuple[str, int]:
     """The notebook's cells as one script, a clean text, and how many they are; NoNotebookError for another
     text. Empty cells go."""
     try:
-        notebook: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        notebook: Any = read_json(text)
+    except ValueError as error:
         raise NoNotebookError(str(error)) from error
     found = list(_cells(notebook))
     # JSON's escapes bring what cleaning took out of the file's own text, such as lone surrogates.

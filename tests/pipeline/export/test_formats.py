@@ -23,11 +23,13 @@ from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
 from lineage.exports.manifest import MANIFEST, ExportedFile
 from lineage.index.output_index import Shard, read_index
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from pipeline.export.formats.chunks import encode_chunk
 from pipeline.export.formats.hf import index_files
 from pipeline.export.formats.megatron import encode_index
+from pipeline.export.formats.registry import check_request
 from pipeline.export.process import export, in_process
 from pipeline.export.request import ExportRequest, parse_split
 from pipeline.export.tokens import ShardDocuments
@@ -328,6 +330,16 @@ def test_a_document_that_is_in_the_first_split_stays_there_when_that_one_grows(
 def test_a_wrong_split_is_refused_by_name(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         parse_split(text)
+
+
+@pytest.mark.parametrize("name", ["megatron", "litdata"])
+def test_ids_above_int32_are_refused_where_a_format_holds_int32(name: str) -> None:
+    check_request(ExportRequest(format=name), 1 << 31)
+    with pytest.raises(
+        RecipeError, match=f"--format {name}: it holds tokens as int32.*use mds, olmo or llmc"
+    ):
+        check_request(ExportRequest(format=name), (1 << 31) + 1)
+    check_request(ExportRequest(format="olmo"), (1 << 31) + 1)
 
 
 def test_every_line_of_jsonl_is_strict_json(corpus: Corpus, tmp_path: Path) -> None:

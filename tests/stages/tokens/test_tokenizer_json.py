@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, models, normalizers
 from tokenizers import Tokenizer as HfTokenizer
-from tokenizers import models
 
 from lineage.recipe import RecipeError
 from stages.tokens.end_of_text import KNOWN_ENDS, choose_end
@@ -368,6 +368,48 @@ def test_the_oldest_files_which_do_not_name_their_model_load(tmp_path: Path) -> 
     del raw["model"]["type"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
     assert load_tokenizer(str(tmp_path / "tokenizer.json")).hash == loaded(kinds.gpt2).hash
+
+
+def test_an_old_normalizer_that_names_no_type_loads(tmp_path: Path) -> None:
+    raw = json.loads(made(kinds.gpt2).to_str())
+    raw["normalizer"] = {"normalizers": [{"type": "NFC"}]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
+    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.encode("cafe\u0301").tolist() == loaded(kinds.gpt2).encode("caf\xe9").tolist()
+
+
+def test_an_added_token_that_is_normalised_itself_is_matched_as_the_library_does(tmp_path: Path) -> None:
+    theirs = HfTokenizer.from_str(made(kinds.gpt2).to_str())
+    theirs.normalizer = normalizers.NFC()
+    theirs.add_tokens([AddedToken("cafe\u0301", normalized=True)])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    for text in ("un caf\xe9.", "un cafe\u0301."):
+        assert tokenizer.encode(text).tolist() == theirs.encode(text).ids
+        assert tokenizer.decode(tokenizer.encode(text)) == text or not tokenizer.keeps(text)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"model":'])
+def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path, opening: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(opening * 200_000)
+    with pytest.raises(RecipeError, match="is not JSON: its lists and objects are nested more than"):
+        load_tokenizer(str(tmp_path / "tokenizer.json"))
+
+
+def test_an_end_of_text_beyond_the_last_id_of_a_token_is_refused(tmp_path: Path) -> None:
+    raw = json.loads(made(kinds.gpt2).to_str())
+    raw["added_tokens"] = []
+    del raw["model"]["vocab"]["<|endoftext|>"]
+    raw["model"]["vocab"]["Ġpage"] = 2**32 - 1
+    (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
+    with pytest.raises(RecipeError, match=r"ids lie below 2\^32, and its last is 4,294,967,295"):
+        load_tokenizer(str(tmp_path / "tokenizer.json"))
+    ranks = load_tokenizer("cl100k_base").rank_bytes().splitlines()
+    (tmp_path / "mine.tiktoken").write_bytes(
+        b"\n".join([*ranks[:256], ranks[256].split()[0] + b" 4294967296"])
+    )
+    with pytest.raises(RecipeError, match=r"the rank 4294967296: expected ranks below 2\^32"):
+        load_tokenizer(str(tmp_path / "mine.tiktoken"))
 
 
 def test_identity_is_of_what_encodes() -> None:
