@@ -131,6 +131,14 @@ def test_a_changed_recipe_gives_the_bytes_of_a_run_from_the_inputs(
     assert verify(Folder(here), verify_hooks(Folder(here))).problems == ()
 
 
+def test_a_run_that_kept_nothing_serves_one_that_keeps_more(crawl: Path, tmp_path: Path) -> None:
+    nothing, here, there = (str(tmp_path / name) for name in ("nothing", "here", "there"))
+    assert run(tmp_path / "a", recipe(crawl, nothing, {"quality": {"min_words": 5000}}))["num_kept"] == 0
+    run(tmp_path / "b", recipe(crawl, here), nothing)
+    run(tmp_path / "c", recipe(crawl, there))
+    assert fingerprint(here) == fingerprint(there)
+
+
 STRICTER: dict[str, tuple[str, Tables]] = {
     "plain": ("plain", {"quality": {"min_words": 120}}),
     "behind an edit": ("cutting", _more(CUTTING, min_words=120)),
