@@ -116,7 +116,7 @@ def _certify(recipe: TrainRecipe, replay: Replay, result: TrainingResult | None)
 def _checked(recipe: TrainRecipe, options: ReplayOptions, file: str) -> Replay:
     """`prepare_replay` of a recipe that `check_run` finds nothing wrong with, with the lines of both. Errors of
     both."""
-    lines = check_run(recipe)
+    lines = check_run(recipe, from_step=options.from_step)
     replay = prepare_replay(recipe, options, file)
     return dataclasses.replace(replay, lines=(*lines, *replay.lines))
 

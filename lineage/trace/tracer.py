@@ -430,7 +430,10 @@ def stage_decisions(
                 matched=f.matched,
             )
             for f in findings
-            if f.stage == stage and not (stage == deciding and f.rule == row.rule)
+            # A rule of another stage turned down another record of this id.
+            if f.stage == stage
+            and (f.verdict != "reject" or stage == deciding)
+            and not (stage == deciding and f.rule == row.rule)
         )
         changed = [
             StageDecision(stage=stage, rule=e.kind, value=e.count, verdict="edit", matched=_where(e))

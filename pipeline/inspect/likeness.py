@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
 from pipeline.results.rows import clean_texts, read_rows
 from stages.steps.benchmark_items import read_items
 from trainer.mix.dsir import (
@@ -28,13 +29,17 @@ from trainer.mix.em import fit_mixture, smoothed
 from trainer.mix.swarm import Floats
 from trainer.options import DataTable
 
+_AT_ONCE: Final = 1024
+
 
 class Text(NamedTuple):
-    """A kept text, its id and its source with the prefix of `train.data`."""
+    """A kept text, its id, and the source that a mixture names: that of its shards with the prefix of `train.data`.
+    An epoch reads it `repeats` times."""
 
     source: str
     doc_id: str
     text: str
+    repeats: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +59,34 @@ class Likeness:
 
 
 def texts_of(outs: tuple[DataTable, ...]) -> Iterator[Text]:
-    """The texts that a training reads, part by part: kept, deduplicated and not purged."""
+    """The texts that a training reads, part by part: kept, deduplicated, not purged, and of no shard that an epoch
+    never reads."""
     for table in outs:
         folder = Folder(table.out)
         index = read_index(folder)
         kept_by = {(part.source, part.part): part for part in index.dedup}
+        repeats = {(shard.source, shard.shard): shard.repeats for shard in index.shards}
+        # Without parts of a source and [repeat] a row's place says nothing more, and is not looked up.
+        whole = {part.source for part in index.documents} >= {source for source, _ in repeats}
+        is_plain = whole and set(repeats.values()) <= {1}
         for part in index.documents:
             kept = kept_by[part.source, part.part]
-            rows = set(read_rows(folder, kept.file, ["part_row"], kept.hash)["part_row"].to_pylist())
+            ids = read_rows(folder, kept.file, ["part_row", "doc_id"], kept.hash)
+            rows = set(ids["part_row"].to_pylist())
+            places = {} if is_plain else _places(Lookup(folder), ids["doc_id"].to_pylist())
             for found in clean_texts(folder, part):
                 if found.row in rows:
-                    yield Text(table.prefix + part.source, found.doc_id.hex(), found.text)
+                    place = places.get(found.doc_id)
+                    source, times = (part.source, 1) if place is None else (place[0], repeats[place])
+                    if times:
+                        yield Text(table.prefix + source, found.doc_id.hex(), found.text, times)
+
+
+def _places(lookup: Lookup, doc_ids: list[bytes]) -> dict[bytes, tuple[str, int]]:
+    """The source and the number of the shard that holds each document."""
+    pieces = (doc_ids[first : first + _AT_ONCE] for first in range(0, len(doc_ids), _AT_ONCE))
+    rows = (row for piece in pieces for row in lookup.documents(piece))
+    return {row.doc_id: (row.shard_source, row.shard) for row in rows if row.shard is not None}
 
 
 def target_texts(file: str, field: str) -> list[str]:
@@ -79,7 +101,7 @@ def likely_shares(outs: tuple[DataTable, ...], target: list[str]) -> dict[str, f
     """The shares of the sources whose words together look most like the target's, by source."""
     counts: dict[str, Floats] = {}
     for text in texts_of(outs):
-        counts.setdefault(text.source, np.zeros(BUCKETS))[:] += unigrams(text.text)
+        counts.setdefault(text.source, np.zeros(BUCKETS))[:] += text.repeats * unigrams(text.text)
     sources = sorted(source for source, own in counts.items() if own.sum())
     if len(sources) < 2:
         raise RecipeError(f"{len(sources)} sources of train.data have words: expected at least 2 to mix")

@@ -271,7 +271,7 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
     `now` and `before` are the positions of the first rules that reject under the new and the old recipe.
     Rules of other stages keep their verdicts; their position is that of their stage. A record that two
     sources have read is a document of each, under one id: to each belong the findings of the stages that its
-    source has."""
+    source has; and of those that reject, those of the stage that turned it down."""
     rules, edit_ends = _rules(old, new)
     rejects = " ".join(f"WHEN '{rule.old.name}' THEN {_condition(rule, labels)}" for rule in rules)
     positions = " ".join(f"WHEN '{rule.old.name}' THEN {rule.position}" for rule in rules)
@@ -294,17 +294,18 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
     beyond = "false" if edit_ends is None else f"coalesce(j.now > {edit_ends}, true)"
     return f"""
     WITH found AS (
-      SELECT f.doc_id, d.source, f.rule, f.value, d.language,
+      SELECT f.doc_id, d.source, coalesce(d.stage, '') AS ended, f.rule, f.value, d.language,
         coalesce(CASE f.rule {rejects} ELSE f.verdict = 'reject' END, false) AS rejects,
         f.verdict = 'reject' AS rejected,
         CASE f.rule {positions} ELSE CASE f.stage {stages} ELSE 0 END END AS position,
         {threshold} AS threshold
       FROM findings f JOIN documents d USING (doc_id)
       WHERE d.stage IS DISTINCT FROM 'identity' AND (d.source, f.stage) IN ({met})
+        AND (f.verdict <> 'reject' OR f.stage = d.stage)
     ), judged AS (
-      SELECT doc_id, source, min(position) FILTER (rejects) AS now, min(position) FILTER (rejected) AS before,
+      SELECT doc_id, source, ended, min(position) FILTER (rejects) AS now, min(position) FILTER (rejected) AS before,
         arg_min({{'rule': rule, 'value': value, 'threshold': threshold}}, position) FILTER (rejects) AS by
-      FROM found GROUP BY doc_id, source
+      FROM found GROUP BY doc_id, source, ended
     )
     SELECT d.doc_id, d.source, d.url, d.host, d.language,
       d.rule AS old_rule, d.value AS old_value, d.threshold AS old_threshold,
@@ -317,7 +318,8 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
         WHEN (d.source, d.stage) NOT IN ({last}) THEN 'open'
         ELSE 'gained'
       END AS outcome
-    FROM documents d LEFT JOIN judged j USING (doc_id, source)
+    FROM documents d LEFT JOIN judged j
+      ON j.doc_id = d.doc_id AND j.source = d.source AND j.ended = coalesce(d.stage, '')
     WHERE d.stage IS DISTINCT FROM 'identity' AND d.purged IS NULL"""
 
 

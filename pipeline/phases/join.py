@@ -29,6 +29,7 @@ from pipeline.results.clusters import cluster_excerpts
 from pipeline.results.excerpts import ExcerptKeeper, ExcerptRow, best_excerpts, deciding, shown_of_rule
 from pipeline.results.rows import publish_table, read_rows, read_texts
 from pipeline.results.unit_results import JoinResult, RuleCount
+from pipeline.units.files import ROW
 from stages.document import Finding
 from stages.pii.regions import region_of
 
@@ -94,19 +95,20 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     placements = _placements(job, out, item)
     verdicts = unit_verdicts(out, group.verdicts, unit.file_index)
     documents, keys = (read_rows(out, f"{folder}/{name}.parquet") for name in ("documents", "keys"))
-    edits = read_rows(out, f"{folder}/edits.parquet")
-    # A record that the file holds twice has one id and was edited twice alike: its edits count once, as it
-    # does. Cuts are those of one of the two, and two of them may be alike: lines that stay in one place.
-    edits = edits.group_by(edits.column_names, use_threads=False).aggregate([]).cast(edits.schema)
     if job.are_cut:
         shortened = read_rows(out, f"{folder}/shortened.parquet")
         documents, keys = shorten(documents, shortened), shorten(keys, shortened)
-        cuts = read_rows(out, f"{folder}/cuts.parquet")
-        edits = pa.concat_tables([tables.conform(edits, tables.CUTS), cuts])
     joined = join_unit(documents, verdicts, placements)
     publish_table(out, f"{folder}/final.parquet", joined)
-    kept = joined.filter(pc.equal(joined["status"], "kept"))
-    edits = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
+    is_kept = pc.equal(joined["status"], "kept")
+    kept = joined.filter(is_kept)
+    # Of records of one id one is kept: the edits are its own.
+    edits = read_rows(out, f"{folder}/edits.parquet")
+    edits = edits.filter(pc.take(is_kept, edits[ROW])).drop_columns([ROW])
+    if job.are_cut:
+        cuts = read_rows(out, f"{folder}/cuts.parquet")
+        cuts = cuts.filter(pc.is_in(cuts["doc_id"], kept["doc_id"].combine_chunks()))
+        edits = pa.concat_tables([tables.conform(edits, tables.CUTS), cuts])
     publish_table(out, f"{folder}/final_edits.parquet", edits)
     dedup = _publish_dedup(out, unit, kept_keys(keys, joined, unit.source))
     # Filters rejected what has no row in a part; comparing dropped the rest that is not kept.

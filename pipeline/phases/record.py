@@ -37,6 +37,7 @@ from pipeline.recipe.tables import columns_of_documents
 from pipeline.results.rows import read_rows
 from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
 from pipeline.terminal import counted
+from pipeline.units.files import ROW
 
 IN_PROCESS_ROWS = 1 << 20
 """Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not
@@ -206,7 +207,8 @@ def write_one(job: RecordJob, item: BucketToWrite) -> BucketResult:
 def _add_unit(shuffle: Shuffle, out: Folder, folder: str) -> None:
     add_documents(shuffle, read_rows(out, f"{folder}/final.parquet"))
     add_rows(shuffle, "edits", read_rows(out, f"{folder}/final_edits.parquet"))
-    add_rows(shuffle, "findings", read_rows(out, f"{folder}/findings.parquet"))
+    findings = read_rows(out, f"{folder}/findings.parquet")
+    add_rows(shuffle, "findings", findings.drop_columns([ROW]))
 
 
 def _shares(units: Sequence[Unit], joined: Sequence[JoinResult]) -> Iterator[UnitsToShuffle]:

@@ -19,6 +19,7 @@ from pipeline.recipe.tables import (
     tables_of,
 )
 from stages.chain import check_steps
+from stages.dedup.inside.options import InsideTable
 from stages.dedup.options import DedupTable
 from stages.pii.options import check_phone_region
 from stages.quality.code.language import languages
@@ -298,7 +299,11 @@ def _unread_of_dedup(recipe: PipelineRecipe) -> Iterator[str]:
     """A sentence for each key of [dedup] whose comparison no source names. One that the table itself switches off
     is not missed."""
     compared, table = effective_dedup(recipe), recipe.dedup
-    for name in given_keys("dedup", table, but=("url", "exact", "near")):
+    if table.inside != InsideTable() and not table.inside.is_on:
+        yield 'dedup.inside is given, and dedup.inside.method = "none": it decides nothing.'
+    # Repeats are looked for without any comparison of documents: `keep` names the copy that stays.
+    read_inside = {"keep", "engine"} if table.inside.is_on else set()
+    for name in given_keys("dedup", table, but=("url", "exact", "near", "inside", *read_inside)):
         whole = name in ("dedup.keep", "dedup.engine", "dedup.against")
         readers = [
             each for each in (("url", "exact", "near") if whole else ("near",)) if getattr(table, each)

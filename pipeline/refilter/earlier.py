@@ -200,7 +200,7 @@ def tokens_to_copy(plan: RunPlan, earlier: EarlierRun) -> PlacedTokens | None:
     tokenizer, lies on a disk, where a document's tokens are a read away, and is small enough for their places
     to be held. None also where a tokenizer for the other texts might not be had when it is needed."""
     table, index, out = plan.recipe.tokenize, earlier.index, earlier.out
-    if table.off or not index.has_tokens or not is_at_hand(table.encoding):
+    if table.off or not index.has_tokens or not index.shards or not is_at_hand(table.encoding):
         return None
     if out.is_remote or sum(shard.num_documents for shard in index.shards) > MAX_DOCUMENTS:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -165,15 +165,14 @@ class _UnitFilter:
         self._writer, self._tally = writer, tally
         self._documents: list[DocumentFacts] = facts.documents.to_pylist()
         ledger = job.read.unit_files.whole_ledger
-        self._findings: dict[bytes, list[FindingFacts]] = _by_document(
+        self._findings: dict[int, list[FindingFacts]] = _by_document(
             facts.findings.to_pylist() if ledger else []
         )
-        self._edits: dict[bytes, list[EditFacts]] = _by_document(
+        self._edits: dict[int, list[EditFacts]] = _by_document(
             facts.edits.to_pylist() if self._start.takes_survivors else []
         )
         self._measured = facts.measured
         self._quality_then = QualityStep(job.earlier_quality) if self._start.by_measures else None
-        self._num_rows = Counter(row["doc_id"] for row in self._documents)
 
     def run(self) -> None:
         """Write the rows of every document, in reading order."""
@@ -183,7 +182,7 @@ class _UnitFilter:
                 if isinstance(outcome, _ReusedRejection):
                     row = outcome.row
                     shown = excerpts.get((row["doc_id"], row["stage"], row["rule"]), [])
-                    self._writer.carry(row, self._of(self._findings, row), shown, self._measured_of(row))
+                    self._writer.carry(row, self._findings.get(row["row"], []), shown, self._measured_of(row))
                 else:
                     self._writer.add(outcome)
 
@@ -278,13 +277,13 @@ class _UnitFilter:
             more["scores"] = _scores(row)
         if labels := tuple(label for step in (READING, *passed) for label in _labels(row, step)):
             more["labels"] = labels
-        findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
+        findings = [finding for finding in self._findings.get(row["row"], []) if finding["stage"] in passed]
         return replace(document, findings=tuple(map(_finding, findings)), **more)
 
     def _survivor(self, row: DocumentFacts, kept: ParsedTextRow | None, clean: _CleanText) -> Outcome:
         """A document that the unchanged steps let pass, as they left it."""
         edits = tuple(
-            Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._of(self._edits, row)
+            Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._edits.get(row["row"], [])
         )
         document = self._document(
             row,
@@ -320,11 +319,6 @@ class _UnitFilter:
             return _purged(replace(document, labels=(*_labels(row, READING), *_labels(row, "url"))), "parse")
         return None
 
-    def _of(self, rows: Mapping[bytes, list[_OfDocument]], row: DocumentFacts) -> list[_OfDocument]:
-        """The rows of one document. Records that came twice have equal rows each, one after the other."""
-        found = rows.get(row["doc_id"], [])
-        return found[: len(found) // self._num_rows[row["doc_id"]]] if found else found
-
     def _measured_of(self, row: DocumentFacts) -> Mapping[str, float]:
         """What the rules of quality measured of a document then, by rule."""
         found: Mapping[str, float] = json.loads(self._measured.get(row["doc_id"], "{}"))
@@ -354,10 +348,10 @@ def _next(texts: Iterator[ParsedTextRow], row: DocumentFacts, name: str) -> Pars
     return kept
 
 
-def _by_document(rows: Sequence[_OfDocument]) -> dict[bytes, list[_OfDocument]]:
+def _by_document(rows: Sequence[_OfDocument]) -> dict[int, list[_OfDocument]]:
     found = defaultdict(list)
     for row in rows:
-        found[row["doc_id"]].append(row)
+        found[row["row"]].append(row)
     return found
 
 

@@ -47,7 +47,7 @@ def train_recipe(
 
     Errors as of `check_recipe`, `prepare_replay` and `train_on_ray`; ResourceError and RayStartError as of
     `ray_session`, CertificateError where what was replayed cannot be certified."""
-    for line in check_recipe(recipe, compare_file):
+    for line in check_recipe(recipe, compare_file, replay.from_step):
         say(line)
     asked = prepare_replay(recipe, replay, file)
     for line in asked.lines:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NotRequired, TypedDict
@@ -23,7 +24,7 @@ from lineage.storage.folder import Folder
 from pipeline.plan import Unit
 from pipeline.results.faults import as_kept
 from pipeline.results.unit_results import ReadResult, UnitFile
-from pipeline.units.files import MEASURED_FILE
+from pipeline.units.files import MEASURED_FILE, ROW
 from pipeline.units.parsed_texts import EditOfText
 
 _TABLES: Final = ("documents.parquet", "findings.parquet", "edits.parquet", MEASURED_FILE)
@@ -50,12 +51,13 @@ class DocumentFacts(TypedDict):
     language_score: float | None
     stage: str | None
     rule: str | None
+    row: int
 
 
 class FindingFacts(TypedDict):
-    """A row of `findings` of a unit."""
+    """A row of `findings` of a unit; `row` is that of its document."""
 
-    doc_id: bytes
+    row: int
     stage: str
     rule: str
     value: float | None
@@ -65,16 +67,16 @@ class FindingFacts(TypedDict):
 
 
 class EditFacts(EditOfText):
-    """A row of `edits` of a unit."""
+    """A row of `edits` of a unit; `row` is that of its document."""
 
-    doc_id: bytes
+    row: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFacts:
-    """`documents` are in reading order; `findings` and `edits` follow them. `measured` is what rules of the
-    step quality measured of a document, as tables.MEASURED has it: empty where the
-    whole ledger is kept."""
+    """`documents` are in reading order, with the number of each as ROW; `findings` and `edits` follow them.
+    `measured` is what rules of the step quality measured of a document, as tables.MEASURED has it: empty where
+    the whole ledger is kept."""
 
     result: ReadResult
     documents: pa.Table
@@ -109,9 +111,28 @@ def read_facts(out: Folder, name: str, digest: str) -> UnitFacts:
         found = [pq.ParquetFile(io.BytesIO(archive.read(name))).read() for name in _TABLES if name in there]
         result = ReadResult.from_json(json.loads(archive.read(_RESULT)))
     documents, findings, edits, *more = found
+    documents = documents.append_column(ROW, pa.array(range(len(documents)), pa.int64()))
+    findings, edits = (_with_row(rows, documents) for rows in (findings, edits))
     measured = {
         doc_id: values
         for table in more
         for doc_id, values in zip(table["doc_id"].to_pylist(), table["measured"].to_pylist(), strict=True)
     }
     return UnitFacts(result=result, documents=documents, findings=findings, edits=edits, measured=measured)
+
+
+def _with_row(rows: pa.Table, documents: pa.Table) -> pa.Table:
+    """Findings or edits with ROW. Those that an earlier build wrote have none: of an id that came several times they
+    are shared out evenly, in order."""
+    if ROW in rows.column_names:
+        return rows
+    numbers: dict[bytes, list[int]] = defaultdict(list)
+    for number, doc_id in enumerate(documents["doc_id"].to_pylist()):
+        numbers[doc_id].append(number)
+    ids = rows["doc_id"].to_pylist()
+    nums, met = Counter(ids), Counter[bytes]()
+    found = []
+    for doc_id in ids:
+        found.append(numbers[doc_id][met[doc_id] * len(numbers[doc_id]) // nums[doc_id]])
+        met[doc_id] += 1
+    return rows.append_column(ROW, pa.array(found, pa.int64()))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -47,6 +48,9 @@ _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_
 
 _PART_ROW: Final = "part_row"
 MEASURED_FILE: Final = "measured.parquet"
+ROW: Final = "row"
+"""Column of a unit's edits and findings: the number, from 0, of the document among the unit's. Its id does not tell
+which it is: records of one id and text may have URLs of their own, and so verdicts and edits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +103,9 @@ class UnitWriter:
             f"{folder}/documents.parquet",
             tables.with_added(tables.SCHEMAS["documents"], options.added_to_documents),
         )
-        self._edits = rows(f"{folder}/edits.parquet", tables.SCHEMAS["edits"])
-        self._findings = rows(f"{folder}/findings.parquet", tables.SCHEMAS["findings"])
+        row = pa.field(ROW, pa.int64())
+        self._edits = rows(f"{folder}/edits.parquet", tables.SCHEMAS["edits"].append(row))
+        self._findings = rows(f"{folder}/findings.parquet", tables.SCHEMAS["findings"].append(row))
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
         self._texts = opened.enter_context(ParsedTextsWriter(out, unit, is_on=options.keep_text))
@@ -135,12 +140,12 @@ class UnitWriter:
 
     def add_span(self, span: Unit) -> None:
         """Write what the reading of a span of the unit's file published, behind that of the spans before it."""
-        num_before, folder = self._part.num_rows, span.folder
+        in_part, rows, folder = (_PART_ROW, self._part.num_rows), (ROW, self._documents.num_rows), span.folder
         self._copy(self._part, span.part_file)
-        self._copy(self._documents, f"{folder}/documents.parquet", num_before)
-        self._copy(self._edits, f"{folder}/edits.parquet")
-        self._copy(self._findings, f"{folder}/findings.parquet")
-        self._copy(self._keys, f"{folder}/keys.parquet", num_before)
+        self._copy(self._documents, f"{folder}/documents.parquet", in_part)
+        self._copy(self._edits, f"{folder}/edits.parquet", rows)
+        self._copy(self._findings, f"{folder}/findings.parquet", rows)
+        self._copy(self._keys, f"{folder}/keys.parquet", in_part)
         if self._options.keep_text:
             self._copy(self._texts, span.texts_file)
         if self._measured is not None:
@@ -148,15 +153,19 @@ class UnitWriter:
         with self._out.open(f"{folder}/excerpts.parquet") as file:
             self._of_spans += pq.ParquetFile(file).read().to_pylist()
 
-    def _copy(self, rows: RowWriter | ParsedTextsWriter, name: str, num_before: int = 0) -> None:
-        """The rows of a file, group by group; `num_before` rows of the part are of spans before this one."""
+    def _copy(
+        self, rows: RowWriter | ParsedTextsWriter, name: str, before: tuple[str, int] = ("", 0)
+    ) -> None:
+        """The rows of a file, group by group; `before`: a column of row numbers, and how many rows of what it
+        numbers are of spans before this one."""
+        numbers, num_before = before
         with self._out.open(name) as opened:
             file = pq.ParquetFile(opened)
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
                 if num_before:
-                    column = table.schema.get_field_index(_PART_ROW)
-                    moved = pc.add(table[_PART_ROW], num_before).cast(table.schema.field(column).type)
+                    column = table.schema.get_field_index(numbers)
+                    moved = pc.add(table[numbers], num_before).cast(table.schema.field(column).type)
                     table = table.set_column(column, table.schema.field(column), moved)
                 rows.add_table(table)
 
@@ -184,7 +193,7 @@ class UnitWriter:
             self._excerpt_rows.add(excerpt)
         if self._options.whole_ledger:
             for finding in findings:
-                self._findings.add(finding)
+                self._findings.add({**finding, ROW: self._documents.num_rows - 1})
         self._add_measured(doc_id, measured)
 
     def add(self, outcome: Outcome) -> None:
@@ -239,6 +248,7 @@ class UnitWriter:
                     "stage": edit.stage,
                     "kind": edit.kind,
                     "count": edit.count,
+                    ROW: self._documents.num_rows - 1,
                 }
             )
         if self._options.whole_ledger:
@@ -292,6 +302,7 @@ class UnitWriter:
                     "threshold": finding.threshold,
                     "verdict": "reject" if finding.rejected else "keep",
                     "matched": finding.matched,
+                    ROW: self._documents.num_rows - 1,
                 }
             )
 

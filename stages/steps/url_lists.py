@@ -20,7 +20,7 @@ import regex
 import xxhash
 from publicsuffixlist import PublicSuffixList
 
-from lineage.pages import Page, is_address, named_host, with_parents
+from lineage.pages import Page, is_address, named_host, page_of, with_parents
 from lineage.recipe import RecipeError
 from stages.composition import normalised_in
 from stages.steps.textfiles import numbered_lines
@@ -31,6 +31,7 @@ _HOST = re.compile(r"[\w.:-]+")
 _NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
 _NOT_ALPHANUMERIC = re.compile(r"[^a-zA-Z0-9]+")
 _WORD = re.compile(r"\w+")
+_BEFORE_HOST = re.compile(r"([a-z][a-z0-9+.-]*:)?//", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +198,24 @@ def _hosts_of_line(line: str, file: str) -> Iterator[str]:
 def _bare(url: str) -> str:
     """A URL without scheme, `www.` and the slash at its end, its host in lower case: as UT1's lists write
     them."""
-    rest = url.partition("://")[2] or url.removeprefix("//")
-    host, slash, path = rest.partition("/")
+    before = _BEFORE_HOST.match(url)
+    host, slash, path = url[before.end() if before else 0 :].partition("/")
     return (host.lower().removeprefix("www.") + slash + path).rstrip("/")
+
+
+def _pages(url: UrlForms) -> Iterable[str]:
+    """The page of a URL, and that of it which its fragment names."""
+    if url.page is None:
+        return (_bare(url.spelt),)
+    bare = _bare(url.page.url)
+    return (bare, f"{bare}#{url.page.fragment}") if url.page.fragment else (bare,)
+
+
+def _page_of_line(line: str) -> str:
+    """The page that a line of a list of URLs names; with its fragment, where it has one."""
+    scheme = _BEFORE_HOST.match(line)
+    page = page_of(line if scheme and scheme[1] else f"http://{line.removeprefix('//')}")
+    return _bare(line) if page is None else [*_pages(UrlForms(spelt=line, page=page))][-1]
 
 
 def _words(text: str) -> list[str]:
@@ -256,11 +272,11 @@ def _unpointed(text: str) -> str:
 WAYS: Final[dict[Match, _Matching]] = {
     "words": _Matching(
         hosts=_parents,
-        urls=lambda url: (_bare(url.spelt),),
+        urls=_pages,
         words=lambda url: _words(unquote(url)),
         squeezed=_decoded,
         listed_hosts=_hosts_of_line,
-        listed_url=_bare,
+        listed_url=_page_of_line,
         listed_word=_joined_words,
         listed_subword=_decoded,
     ),

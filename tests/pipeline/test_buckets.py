@@ -118,6 +118,23 @@ def test_a_source_that_is_parted_is_exported_and_placed_with_all_its_parts(out: 
         num_exported("jsonl", "web.en.quality-1")
 
 
+def test_a_target_is_compared_with_the_parts_that_a_mixture_can_name(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "target.jsonl").write_text('{"text": "the people of the town and the river"}\n')
+    table = {"data": str(out), "output": "run", "model": "debug", "seq_len": 8, "global_batch": 2, "steps": 1}
+    path = str(write_recipe(tmp_path / "recipe.toml", {"run": {"name": "r"}, "train": table}))
+    target = ["--against", str(tmp_path / "target.jsonl"), "--json"]
+    assert main(["mix", "em", path, *target]) == 0
+    parts = open_corpus([DataTable(out=str(out))]).sources.keys()
+    assert json.loads(capsys.readouterr().out)["shares"].keys() == parts
+    to = tmp_path / "chosen.jsonl"
+    assert main(["mix", "dsir", path, *target, "--keep", "5", "--to", str(to)]) == 0
+    found = {row["doc_id"]: row["source"] for row in map(json.loads, to.read_text().splitlines())}
+    placed = dict(ask(out, "SELECT doc_id, source FROM placements"))
+    assert found.items() <= placed.items() and len(found) == 5
+
+
 def test_cuts_are_the_percentiles_of_all_kept_documents_by_their_tokens(out: Path) -> None:
     rows = ask(
         out, "SELECT score_en, num_tokens, bucket FROM documents WHERE status = 'kept' ORDER BY score_en"

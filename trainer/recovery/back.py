@@ -86,8 +86,10 @@ def go_back_to(recipe: TrainRecipe, step: int) -> list[str]:
     last = newest_rollback(run.output)
     if last is not None and last.step == step and not last.purges and not last.left_out:
         if not is_carried_out(last, attempts(run.output)):
+            _check_goes_on(run, next((entry for entry in run.checkpoints if entry.step == step), None))
             return [f"going back to step {step} was asked for before, and is carried out now"]
         if not has_ended(run.output, last):
+            _check_goes_on(run, next(reversed(run.checkpoints), None))
             return [f"the run has gone back to step {step} already: it goes on from its newest checkpoint"]
         if last.call == run.call:
             return [
@@ -98,6 +100,7 @@ def go_back_to(recipe: TrainRecipe, step: int) -> list[str]:
     if chosen is None and step > 0:
         raise RecipeError(_no_such(run, step))
     if chosen is not None and chosen is run.checkpoints[-1]:
+        _check_goes_on(run, chosen)
         return [
             f"step {step} is the newest checkpoint of the run: it goes on from there, and nothing is undone"
         ]
@@ -108,19 +111,7 @@ def record(run: BegunRun, chosen: Checkpoint | None, purges: tuple[str, ...] = (
     """Write down that the run goes back to a checkpoint, or to its first weights; says what is undone.
     RecipeError where it was saved of another model or in another order."""
     step = 0 if chosen is None else chosen.step
-    if chosen is not None:
-        check_sizes(run.folder.folder(chosen.name))
-        order = make_order(run.recipe, run.corpus)
-        config = model_config(run.recipe.train.model, run.corpus.tokenizer.vocab_size)
-        position = read_position(run.folder.folder(chosen.name))
-        check_resumed(position, config)
-        check_same_plan(
-            run.output,
-            order.plan,
-            step=step,
-            order_version=position.order_version,
-            fingerprint=position.plan_fingerprint,
-        )
+    _check_goes_on(run, chosen)
     record_rollback(
         run.output,
         Rollback(
@@ -139,6 +130,24 @@ def record(run: BegunRun, chosen: Checkpoint | None, purges: tuple[str, ...] = (
         f"the checkpoint of step {steps} is" if len(undone) == 1 else f"the checkpoints of steps {steps} are"
     )
     return f"the run goes back to {where}" + (f"; {aside} set aside" if undone else "")
+
+
+def _check_goes_on(run: BegunRun, chosen: Checkpoint | None) -> None:
+    """RecipeError where a checkpoint was saved of another model or in another order than the recipe has."""
+    if chosen is None:
+        return
+    check_sizes(run.folder.folder(chosen.name))
+    order = make_order(run.recipe, run.corpus)
+    config = model_config(run.recipe.train.model, run.corpus.tokenizer.vocab_size)
+    position = read_position(run.folder.folder(chosen.name))
+    check_resumed(position, config)
+    check_same_plan(
+        run.output,
+        order.plan,
+        step=chosen.step,
+        order_version=position.order_version,
+        fingerprint=position.plan_fingerprint,
+    )
 
 
 def newest_whole(run: BegunRun, up_to: int) -> Checkpoint | None:

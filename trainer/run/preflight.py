@@ -28,6 +28,7 @@ from trainer.checkpoint.store import (
     complete_checkpoints,
     newest_with_files,
     read_position,
+    up_to,
 )
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
@@ -61,17 +62,22 @@ class MissingShardError(FileNotFoundError):
     """A file of an output that is to be trained on is not there."""
 
 
-def check_recipe(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[str]:
+def check_recipe(
+    recipe: TrainRecipe, compare: CompareFile | None = None, from_step: int | None = None
+) -> list[str]:
     """`check_run` of a run that `sluice train` starts. RecipeError also for far more workers than this machine
     has processors, and for workers that nothing would start."""
     _check_starter(recipe)
     sharing = list(_sharing(recipe))
-    return [*check_run(recipe, compare), *sharing]
+    return [*check_run(recipe, compare, from_step), *sharing]
 
 
-def check_run(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[str]:
+def check_run(
+    recipe: TrainRecipe, compare: CompareFile | None = None, from_step: int | None = None
+) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
     `compare`: how the tokenizer in the folder of `train.init_from` is compared; None: it is told that it is not.
+    `from_step`: the checkpoint to which the call goes back, which `go_back_to` checks in place of the newest.
 
     RecipeError for a model that is none, a place to write within the output of a data run, a layout or a group of
     parameters that does not fit the model, a checkpoint of another model or order, first weights of another
@@ -93,7 +99,8 @@ def check_run(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[s
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     order = make_order(recipe, corpus)
     newest = _newest(recipe)
-    if newest is not None:
+    # What was done behind the step is undone, so a mixture that begins there may be another.
+    if newest is not None and not from_step:
         _check_newest(Folder(recipe.train.output), newest[1], config, order)
     # A run that is finished saves none.
     if newest is None or newest[1].step < recipe.train.steps:
@@ -119,11 +126,15 @@ def _unread_tables(table: TrainTable, config: ModelConfig) -> Iterator[str]:
 
 
 def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
-    """The run's newest complete checkpoint and what it records, where there is one. Damaged ones are passed
-    over: what becomes of them is decided where the run joins."""
+    """The newest complete checkpoint that the run may go on from and what it records, where there is one. Damaged
+    ones are passed over: what becomes of them is decided where the run joins."""
     output = Folder(recipe.train.output)
     folder = checkpoint_folder(recipe)
-    entry = newest_with_files(folder, complete_checkpoints(folder, attempts(output)))
+    begun = attempts(output)
+    complete = complete_checkpoints(folder, begun)
+    if (rollback := pending_rollback(output, begun)) is not None:
+        complete = up_to(complete, rollback.checkpoint)
+    entry = newest_with_files(folder, complete)
     if entry is None:
         return None
     newest = folder.folder(entry.name)

@@ -319,6 +319,7 @@ def test_a_design_with_other_keys_takes_the_place_of_one_that_no_run_has_begun(
             ('source.0.steps=["parse", "dedup.exact"]', "dedup.bands=4"),
             "dedup.bands is given, and no source.steps names 'dedup.near'",
         ),
+        (("dedup.inside.min_bytes=100",), 'dedup.inside is given, and dedup.inside.method = "none"'),
         (("quality.rules=[]",), "quality.rules is given, and no source.steps names 'quality'"),
         (("quality.no_table=pass",), "quality.no_table is given, and no source.steps names 'quality'"),
         (("pii.action=drop",), "pii.action is given, and no source.steps names 'pii'"),
@@ -357,6 +358,7 @@ def test_a_key_that_nothing_reads_is_told(
         ("language.keep=[]",),
         ('language.keep=["en"]',),  # the default: a recipe that an output keeps has every key
         ("language.keep=[]", "dedup.near=false", "dedup.verify=false", "dedup.threshold=0.7"),
+        ("language.keep=[]", "dedup.inside.method=line", "dedup.keep=newest", "dedup.engine=local"),
     ],
 )
 def test_nothing_is_told_of_a_key_that_asks_for_nothing(

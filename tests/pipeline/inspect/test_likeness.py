@@ -14,6 +14,9 @@ from lineage.ids import content_hash
 from lineage.index.output_index import PartFile, TokenizerIdentity, make_index, publish_index
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
+from pipeline.inspect.likeness import texts_of
+from tests.support.outputs import runs
+from trainer.options import DataTable
 
 TEXTS = {
     "law": ["the court ruled on the appeal", "the judge read the verdict", "an appeal to the court"],
@@ -79,6 +82,18 @@ def test_dsir_chooses_documents_like_the_target_and_tells_their_worth(
     rows = [json.loads(line) for line in to.read_text().splitlines()]
     ids = {content_hash(text.encode()).hex() for text in TEXTS["law"]}
     assert {row["doc_id"] for row in rows} < ids
+
+
+def test_documents_count_as_often_as_an_epoch_reads_them(tmp_path: Path) -> None:
+    texts = ["seldom read words", *["often read words"] * 3, *["read twice at most"] * 2]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    table = {"by": "cluster_size", "table": {"1": 0, "2": 1, "3": 4}}
+    plain = runs.recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "in.jsonl"),)}, repeat=table)
+    plain["source"][0]["steps"] = ["parse", "identity", "dedup.exact"]
+    del plain["language"]
+    runs.run(tmp_path, plain)
+    found = texts_of((DataTable(out=str(tmp_path / "out")),))
+    assert {text.text: text.repeats for text in found} == {"often read words": 4, "read twice at most": 1}
 
 
 def test_more_documents_than_there_are_and_an_empty_target_are_refused(

@@ -254,6 +254,32 @@ def test_each_way_of_matching_gives_the_rule_and_the_line(make_document, tmp_pat
         assert found == said, url
 
 
+@pytest.mark.parametrize(
+    ("line", "url", "expected"),
+    [
+        ("blog.example/page", "https://blog.example/page#top", True),
+        ("blog.example/page", "http://blog.example:80/page", True),
+        ("blog.example/page", "https://user:pw@Blog.Example./page", True),
+        ("blog.example/page", "https://blog.example/p%61ge?utm_source=x", True),
+        ("blog.example/page", "https://blog.example/page?p=2", False),
+        ("https://bücher.example/page", "https://xn--bcher-kva.example/page", True),
+        ("blog.example/?b=2&a=1", "https://blog.example/?a=1&b=2", True),
+        ("app.example/#/adult", "https://app.example/#/adult", True),
+        ("app.example/#/adult", "https://app.example/", False),
+        ("app.example/#/adult", "https://app.example/#/news", False),
+        # What stands behind the host is no other page's address.
+        ("archive.example/2010/http://news.example/", "https://news.example/", False),
+        ("archive.example/2010/http://news.example/", "http://archive.example/2010/http://news.example/", True),
+        ("blog.example/go?to=https://news.example/a", "https://news.example/a", False),
+        ("blog.example/go?to=https://news.example/a", "https://blog.example/go?to=https://news.example/a", True),
+        ("//blog.example/page", "https://blog.example/page", True),
+    ],
+)  # fmt: skip
+def test_a_listed_page_is_blocked_however_its_url_is_spelt(make_document, tmp_path, line, url, expected):
+    step = UrlStep(UrlTable(block_urls=(a_list(tmp_path, line),)), 10**6)
+    assert isinstance(step(make_document(url=url)), Rejection) == expected
+
+
 def test_the_line_that_blocks_is_found_again_in_its_file(make_document, tmp_path):
     first = a_list(tmp_path, "# ours", "a.example", "b.example", name="first.txt")
     second = a_list(tmp_path, "c.example", "", "d.example#why", name="second.txt")

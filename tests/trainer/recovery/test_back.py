@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from trainer.provenance.reached import read_facts
 from trainer.recovery.back import go_back_to
 from trainer.recovery.options import ReplayOptions
 from trainer.recovery.rollbacks import rollbacks
+from trainer.run.preflight import check_run
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +128,32 @@ def test_it_goes_back_to_the_first_weights(corpus: str, whole: Run, tmp_path: Pa
     run.start(steps=12)
     assert begun(run.output) == [(0, None), (0, None)]
     assert run.losses() == whole.losses()
+
+
+def test_a_mixture_that_lies_behind_the_step_may_be_another(corpus: str, tmp_path: Path) -> None:
+    def table(first_step: int, web: float) -> dict[str, Any]:
+        shares = [{"web": 0.5, "books": 0.5}, {"web": web, "books": 1 - web}]
+        return {
+            "mixture": [
+                {"first_step": step, "weights": weights}
+                for step, weights in zip((0, first_step), shares, strict=True)
+            ]
+        }
+
+    run = Run(data=corpus, output=tmp_path / "run", changes=table(6, 0.25))
+    run.start()
+    edited, past = run.recipe(table(5, 0.75)), run.recipe(table(3, 0.75))
+    for recipe, step in ((edited, None), (past, 4), (edited, 12)):
+        with pytest.raises(RecipeError, match=r"train\.mixture is another from step 6 on|data, sizes, seed"):
+            check_run(recipe, from_step=step)
+            go_back_to(recipe, step or 12)
+    check_run(edited, from_step=4)
+    go_back_to(edited, 4)
+    check_run(edited)  # the call was killed here: a start without the option carries it out
+    run.start(**table(5, 0.75))
+    fresh = Run(data=corpus, output=tmp_path / "fresh", changes=table(5, 0.75))
+    fresh.start()
+    assert (run.losses(), run.sequences()) == (fresh.losses(), fresh.sequences())
 
 
 def test_a_wrong_call_is_refused_in_a_sentence(corpus: str, whole: Run, tmp_path: Path) -> None:
