@@ -8,9 +8,12 @@ import os
 from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
 _M_MMAP_MAX: Final = -4
 _M_ARENA_MAX: Final = -8
 """mallopt(3)."""
+_LARGE: Final = 1 << 20
+"""Bytes from which a piece is mapped alone and unmapped when it is freed."""
 
 
 def keep_freed_memory() -> None:
@@ -28,9 +31,12 @@ def use_one_heap() -> None:
     Called before anything imports pyarrow.
 
     Arrow's own allocator keeps what is freed, and each thread of the C library has a heap of its own: a process that
-    works in phases then holds the largest memory of each of them at once."""
+    works in phases then holds the largest memory of each of them at once. So that large arrays leave no holes in the
+    heap, they are mapped alone: by itself the library takes ever larger ones into the heap, up to 32 MB, once such a
+    piece was freed."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     _set(_M_ARENA_MAX, 1)
+    _set(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def give_back_freed_memory() -> None:

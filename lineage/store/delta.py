@@ -393,7 +393,8 @@ def arrow_dataset(out: Folder, name: str, version: int | None = None, sums: LogS
     local = None if out.is_remote else fs.SubTreeFileSystem(table_uri(out, name), fs.LocalFileSystem())
     table = open_table(out, name, version, sums)
     plain = table.to_pyarrow_dataset(filesystem=local)
-    options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+    # Buffered ahead, a file's columns lie in memory until its last row is read; an object store is slow without it.
+    options = ds.ParquetFragmentScanOptions(pre_buffer=out.is_remote, page_checksum_verification=True)
     checked = ds.ParquetFileFormat(default_fragment_scan_options=options)
     fragments = [
         checked.make_fragment(

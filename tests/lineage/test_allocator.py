@@ -43,6 +43,22 @@ if sys.argv[2] == "given back":
 print((resident() - before) >> 20)
 """
 
+HOLES = """
+import sys
+from lineage.allocator import use_one_heap
+if sys.argv[1] == "in one place":
+    use_one_heap()
+import numpy as np
+import psutil
+
+np.ones(4_000_000)  # the library has learnt that pieces of 32 MB come and go
+before = psutil.Process().memory_info().rss
+pieces = [(np.ones(1_000_000), np.ones(1_000)) for _ in range(8)]
+small = [piece[1] for piece in pieces]
+del pieces
+print((psutil.Process().memory_info().rss - before) >> 20)
+"""
+
 
 def printed(script: str, *arguments: str) -> int:
     command = [sys.executable, "-c", script, *arguments]
@@ -60,3 +76,8 @@ def test_what_arrow_freed_is_given_back_below_a_piece_that_is_still_in_use() -> 
     """Megabytes that a process holds after it has freed 62 of Arrow's."""
     assert printed(HELD, "in one place", "given back") * 4 < printed(HELD, "in one place", "kept")
     assert printed(HELD, "in one place", "given back") * 4 < printed(HELD, "as it is", "given back")
+
+
+def test_large_pieces_between_small_ones_go_back_as_they_are_freed() -> None:
+    """Megabytes that a process holds after it has freed 64, with a small piece behind each 8."""
+    assert printed(HOLES, "in one place") * 4 < printed(HOLES, "as it is")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from lineage.storage.folder import Folder
+from lineage.storage.places import same_place
 from lineage.store.rows import RunRow, SegmentRow, ShardSpan
 from lineage.trace.exposure import exposures, fold
 from trainer.attempts import Attempt
 from trainer.evaluation.result import SeenItem
-from trainer.evaluation.scanned import ScannedItems
+from trainer.evaluation.scanned import ScannedItems, ScannedOutput
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.facts import Fact, RunFact, SegmentFact, segment_row
 from trainer.recovery.readings import as_of
@@ -30,8 +32,7 @@ def read_items(
     for output in scanned.outputs:
         segments = [
             SegmentRow(**segment_row(number, fact))  # type: ignore[arg-type]
-            for number, fact in enumerate(facts)
-            if isinstance(fact, SegmentFact) and fact.prefix == output.prefix
+            for number, fact in _facts_about(output, scanned, facts)
         ]
         # An output that was moved between attempts has several places, and is one run's.
         (run,) = fold([dataclasses.replace(plan, output="") for plan in plans], segments)
@@ -47,3 +48,24 @@ def read_items(
     return tuple(
         SeenItem(item=item, first_step=min(rows[item])[0], readings=len(rows[item])) for item in sorted(rows)
     )
+
+
+def _facts_about(
+    output: ScannedOutput, scanned: ScannedItems, facts: Sequence[Fact]
+) -> Iterator[tuple[int, SegmentFact]]:
+    """The facts of the stretches that read an output, with their numbers: those that name its place, and of an attempt
+    that found it elsewhere those with its prefix and the place of no other output."""
+    alike = [
+        (number, fact)
+        for number, fact in enumerate(facts)
+        if isinstance(fact, SegmentFact) and fact.prefix == output.prefix
+    ]
+    of_place = {out: _scanned_at(out, scanned) for out in {fact.out for _, fact in alike}}
+    named = {fact.attempt for _, fact in alike if of_place[fact.out] is output}
+    for number, fact in alike:
+        if of_place[fact.out] is (output if fact.attempt in named else None):
+            yield number, fact
+
+
+def _scanned_at(out: str, scanned: ScannedItems) -> ScannedOutput | None:
+    return next((one for one in scanned.outputs if same_place(Folder(one.out), Folder(out))), None)

@@ -156,6 +156,9 @@ def _connection(
     connection = duckdb.connect(":memory:")
     try:
         connection.execute(f"SET memory_limit = '{int(limits.memory_gib * 1024)}MiB'")
+        # What a question has freed goes back to the kernel, before the next one asks for other pieces.
+        connection.execute("SET allocator_flush_threshold = '1MiB'")
+        connection.execute("SET allocator_bulk_deallocation_flush_threshold = '1MiB'")
         if limits.threads:
             connection.execute(f"SET threads = {limits.threads}")
         sums = log_sums(out)

@@ -58,8 +58,9 @@ def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     files: dict[str, _Records] = {}
     with ExitStack() as stack:
         for file_path, rows in itertools.groupby(kept_texts(job, unit), key=lambda row: row.file_path):
-            with _opened(unit.source, file_path, places) as (url, stream):
-                for row in rows:
+            first = next(rows)
+            with _opened(unit.source, file_path, places, first) as (url, stream):
+                for row in itertools.chain([first], rows):
                     split = job.request.split_of(row.doc_id)
                     if split not in files:
                         file = stack.enter_context(sink.writing(unit.name(".warc.gz", split), split))
@@ -84,12 +85,16 @@ def _places(out: Folder, source: str) -> list[str]:
 
 
 @contextmanager
-def _opened(source: str, file_path: str | None, places: list[str]) -> Iterator[tuple[str, BinaryIO]]:
-    """The crawl file whose name below its inputs' fixed part is `file_path`."""
+def _opened(
+    source: str, file_path: str | None, places: list[str], row: TextRow | None = None
+) -> Iterator[tuple[str, BinaryIO]]:
+    """The crawl file whose name below its inputs' fixed part is `file_path`. Where several may be it, as their
+    patterns have fixed parts of different depth, the one that holds the record of `row`."""
     found = [url for url in places if file_path and (url == file_path or url.endswith(f"/{file_path}"))]
     if not found:
         raise StorageError(f"source {source!r} has no input file {file_path!r}: run sluice verify")
-    url = min(found, key=len)
+    found.sort(key=len)
+    url = next((url for url in found if row and _holds(url, row)), found[0]) if found[1:] else found[0]
     try:
         stream: BinaryIO = Folder(url).open("")
     except FileNotFoundError as error:
@@ -104,6 +109,16 @@ def _opened(source: str, file_path: str | None, places: list[str]) -> Iterator[t
                 " others with --source"
             )
         yield url, content_stream(stream, MAX_WINDOW_BYTES)
+
+
+def _holds(url: str, row: TextRow) -> bool:
+    """Whether a file is there and holds the record of a document at its place."""
+    assert row.offset is not None
+    try:
+        with Folder(url).open("") as stream:
+            return read_one(stream, row.offset, _options(row.source, url), row.doc_id).doc_id == row.doc_id
+    except (FileNotFoundError, ValueError):
+        return False
 
 
 def _options(source: str, file: str) -> ReadOptions:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
+from lineage.storage.places import same_place
 from lineage.store.lookup import Lookup
 from pipeline.inspect.scan.passes import finder_of
 from pipeline.inspect.scan.scan import find_items, scan_job
@@ -56,7 +57,7 @@ def scan_before(
     scan for the same run, what still holds is taken over. Errors as of reading an output; what the runs before read and
     cannot be looked at is told as unknown."""
     before = known if known is not None and known.digest == asked.digest else None
-    outputs = tuple(_scanned(asked, place, before) for place in places)
+    outputs = tuple(_scanned(asked, place, _known_of(place, places, before)) for place in places)
     found, unknown = ((), ()) if origin is None else _of_origin(asked, origin)
     return ScannedItems(
         digest=asked.digest,
@@ -68,12 +69,11 @@ def scan_before(
 
 
 def data_places(output: Folder) -> list[DataPlace]:
-    """The outputs that a run read, by its own facts: where they lay last."""
-    newest: dict[str, str] = {}
-    for _, fact in FactLog(output).facts():
-        if isinstance(fact, SegmentFact):
-            newest[fact.prefix] = fact.out
-    return [DataPlace(out=out, prefix=prefix) for prefix, out in newest.items()]
+    """The outputs that a run read, by its own facts: where they lay last. Each attempt reads all of them."""
+    facts = [fact for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)]
+    newest = max((fact.attempt for fact in facts), default=0)
+    places = ((fact.out, fact.prefix) for fact in facts if fact.attempt == newest)
+    return [DataPlace(out=out, prefix=prefix) for out, prefix in dict.fromkeys(places)]
 
 
 def scan_of_run(
@@ -86,7 +86,7 @@ def scan_of_run(
     places, outputs, unknown = data_places(output), list[ScannedOutput](), list(whole.unknown)
     for place in places:
         try:
-            outputs.append(_scanned(asked, place, before))
+            outputs.append(_scanned(asked, place, _known_of(place, places, before)))
         except UNREADABLE as error:
             unknown.append(f"{place.out} cannot be scanned: {error}")
     return replace(
@@ -97,10 +97,19 @@ def scan_of_run(
     )
 
 
-def _scanned(asked: LookedFor, place: DataPlace, known: ScannedItems | None) -> ScannedOutput:
+def _known_of(
+    place: DataPlace, places: Sequence[DataPlace], known: ScannedItems | None
+) -> ScannedOutput | None:
+    """What an earlier scan found in an output; where that was moved since, it is the one with its prefix."""
+    alike = [one for one in (known.outputs if known else ()) if one.prefix == place.prefix]
+    here = [one for one in alike if same_place(Folder(one.out), Folder(place.out))]
+    is_alone = sum(other.prefix == place.prefix for other in places) == 1
+    return next(iter(here or (alike if is_alone else ())), None)
+
+
+def _scanned(asked: LookedFor, place: DataPlace, before: ScannedOutput | None) -> ScannedOutput:
     out = Folder(place.out)
     index = read_index(out)
-    before = next((one for one in known.outputs if one.prefix == place.prefix), None) if known else None
     if before is not None and before.content_fingerprint == index.content_fingerprint:
         return before
     recipe = recipe_of(out)

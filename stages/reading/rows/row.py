@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import islice
 from typing import Any, Final
+from uuid import UUID
 
 from lineage import ids
 from stages.document import Document, Place
@@ -320,8 +321,10 @@ def _whole(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Bytes as the text that they are in UTF-8, as writers that do not mark texts have them; all else as it
-    is."""
+    """Bytes as the text that they are in UTF-8, as writers that do not mark texts have them, and a UUID, which
+    Parquet has a type for, as JSON has it; all else as it is."""
+    if isinstance(value, UUID):
+        return str(value)
     if not isinstance(value, bytes):
         return value
     try:

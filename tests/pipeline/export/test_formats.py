@@ -36,6 +36,7 @@ from pipeline.export.tokens import ShardDocuments
 from pipeline.export.units import ExportJob, ExportUnit
 from tests.pipeline.export.conftest import Corpus
 from tests.support.outputs import export_readers as readers
+from tests.support.outputs import runs
 from tests.support.stores.failing_server import Faults, failing_server
 
 TEXT_READERS: dict[str, Callable[[Path], dict[str, str]]] = {
@@ -182,6 +183,32 @@ def test_a_record_that_is_not_what_it_was_is_refused(corpus: Corpus, tmp_path: P
         for path, data in originals.items():
             path.write_bytes(data)
     assert not list((tmp_path / "warc").rglob("*.warc.gz"))
+
+
+def test_of_crawl_files_whose_names_end_alike_each_gives_its_own_records(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    first, second, third = sorted(corpus.crawl.glob("web-*.warc.gz"))
+    names = {first: "a-long-name/web.warc.gz", second: "b/1/web.warc.gz", third: "b/1/2/web.warc.gz"}
+    for path, name in names.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(path.read_bytes())
+    patterns = (str(tmp_path / "a-long-name/*.gz"), str(tmp_path / "b/**/*.gz"))
+    runs.run(tmp_path, runs.recipe(str(tmp_path / "named"), {"web": patterns}))
+    made = Corpus(tmp_path / "named", tmp_path, corpus.tokenizer)
+    done = made.export(tmp_path / "warc", "warc")
+    rows = [
+        row
+        for path in sorted((tmp_path / "warc").rglob("*.parquet"))
+        for row in pq.read_table(path).to_pylist()
+    ]
+    assert {row["doc_id"]: row["url"] for row in rows} == {
+        row["doc_id"].hex(): row["url"]
+        for row in read_table(Folder(str(made.out)), "documents").to_pylist()
+        if row["status"] == "kept"
+    }
+    assert {row["file_path"] for row in rows} == {"web.warc.gz", "1/web.warc.gz", "1/2/web.warc.gz"}
+    assert done.row.num_documents == len(rows)
 
 
 def test_warc_of_a_source_without_warc_files_is_refused_before_anything_is_written(

@@ -41,7 +41,7 @@ def write_rows(file: Path, rows: Sequence[dict[str, Any]]) -> Path:
     return file
 
 
-def make_out(folder: Path, texts: Sequence[str], name: str = "out") -> str:
+def make_out(folder: Path, texts: Sequence[str], name: str = "out", source: str = "web") -> str:
     """A finished output of a data run whose documents are these texts, tokens of `<folder>/own.tiktoken`."""
     tokenizer = folder / "own.tiktoken"
     if not tokenizer.exists():
@@ -49,7 +49,7 @@ def make_out(folder: Path, texts: Sequence[str], name: str = "out") -> str:
     rows = [{"id": f"{name}/{number}", "text": one} for number, one in enumerate(texts)]
     plain = recipe(
         str(folder / name),
-        {"web": (str(write_rows(folder / f"{name}.jsonl", rows)),)},
+        {source: (str(write_rows(folder / f"{name}.jsonl", rows)),)},
         tokenize={"encoding": str(tokenizer)},
     )
     plain["source"][0]["steps"] = ["parse"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,36 @@ def test_a_run_counts_what_the_weights_it_began_with_had_read(
     assert found["seen"] == expected
     assert found["last_clean_checkpoint"] is None
     assert found["unknown"] == []
+
+
+def test_each_output_counts_where_several_have_no_prefix(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    third = make_out(world.folder, world.texts["more"], "third", source="posts")
+    world = replace(
+        world,
+        planted=world.planted | {"third": world.planted["more"]},
+        texts=world.texts | {"third": world.texts["more"]},
+    )
+    outs = [{"out": third}, {"out": str(world.folder / "out")}]
+    run = replace(world.first, output=world.folder / "both", changes=world.first.changes | {"data": outs})
+    run.start(steps=12)
+    assert world.evaluated(run.output, capsys=capsys)["num_items"] == NUM_PLANTED + NUM_CLEAN
+    number, item = next((at, item) for at, item in world.planted["third"].items() if item >= NUM_FIRST)
+    sql = f"SELECT doc_id FROM documents WHERE record_id = 'third/{number}'"
+    ((doc_id,),) = query(Folder(third), sql).rows
+    assert main(["purge", third, "--doc", doc_id, "--reason", "asked", "--by", "us", "--apply"]) == 0
+    capsys.readouterr()
+    run.start()
+    truth = world.readings(run, "out")
+    for each, rows in world.readings(run, "third").items():
+        read = {row for row in rows if each != item or row[0] < 12}
+        truth[each] = truth.get(each, set()) | read
+    assert truth.pop(item) == set()  # every step that would have read it came behind the purge
+    assert world.evaluated(run.output, capsys=capsys)["seen"] == [
+        {"item": each, "first_step": min(rows)[0], "readings": len(rows)}
+        for each, rows in sorted(truth.items())
+    ]
 
 
 def test_an_export_knows_what_its_checkpoint_had_read(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -287,6 +288,22 @@ def test_ids_that_pandas_made_floats_are_those_that_they_were() -> None:
     pq.write_table(pa.table({"text": ["a", "b", "c"], "id": pa.array([1.0, None, 3.0])}), sink)
     found = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f"))
     assert [item.record_id for item in found if isinstance(item, Document)] == ["1", None, "3"]
+
+
+@pytest.mark.parametrize("name", ["id", "meta.id"])
+def test_an_id_that_parquet_holds_as_a_uuid_is_the_one_that_json_holds(name: str) -> None:
+    value = UUID("15fb19b5-9ae6-4889-ba08-cf894d1f7b04")
+    ids_of_rows = pa.array([value.bytes], pa.uuid())
+    inner = pa.StructArray.from_arrays([ids_of_rows, pa.array([1])], names=["id", "n"])
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": ["a"], "id": ids_of_rows, "meta": inner}), sink)
+    row = {"text": "a", "id": str(value), "meta": {"id": str(value), "n": 1}}
+    options = ReadOptions(source="s", file="f", fields=RowFields(id=None if name == "id" else name))
+    (of_parquet,) = read_documents(io.BytesIO(sink.getvalue()), options)
+    (of_json,) = read_documents(io.BytesIO(json.dumps(row).encode()), options)
+    assert isinstance(of_parquet, Document) and isinstance(of_json, Document)
+    assert of_parquet.record_id == str(value)
+    assert (of_parquet.doc_id, of_parquet.metadata) == (of_json.doc_id, of_json.metadata)
 
 
 @pytest.mark.parametrize(
