@@ -15,6 +15,7 @@ from trainer.evidence.certified import CertifiedCheckpoint
 from trainer.evidence.origin import init_from
 from trainer.evidence.rows import Gap
 from trainer.huggingface.exported import exported_checkpoints
+from trainer.provenance.facts import ablation_name
 from trainer.provenance.setup import read_setup
 from trainer.recovery.readings import PurgedOutput, as_of, readings
 
@@ -36,7 +37,8 @@ def not_covered(certified: CertifiedCheckpoint) -> Iterator[Gap]:
         for run in certified.runs(purged):
             applied = sum(exposure.applied for _, exposure in readings(run, purged))
             if run.run != certified.run and applied:
-                kind = "ablation" if run.run.startswith(f"{certified.run}/") else "other run"
+                is_proxy = run.run.startswith(ablation_name(certified.run, ""))
+                kind = "ablation" if is_proxy else "other run"
                 yield _gap(kind, run.run, f"in {run.output}; it read it {applied} times")
             if run.run == certified.run:
                 yield from _in_run(run, purged, certified)

@@ -40,6 +40,7 @@ from trainer.options import (
 from trainer.ordering.geometry import Geometry, num_validated
 from trainer.parallel.checks import check_layout
 from trainer.planning.counts import flops_per_token
+from trainer.provenance.facts import ablation_name
 from trainer.recipe_tables.failures import RecoveryTable
 from trainer.recipe_tables.mixing import MixTable
 from trainer.recipe_tables.parallelism import ParallelTable, ResourcesTable
@@ -159,7 +160,7 @@ class Ablation:
             resources=ResourcesTable(),
             recovery=RecoveryTable(),
         )
-        run = replace(self.recipe.run, name=f"{self.recipe.run.name}-mix-{point.name}")
+        run = replace(self.recipe.run, name=ablation_name(self.recipe.run.name, point.name))
         return replace(self.recipe, run=run, train=changed, mix=None, plan=PlanTable(), ray=TrainRayTable())
 
     def output(self, point: Point) -> Folder:

@@ -201,6 +201,11 @@ def _parse(line: bytes) -> Fact:
     return _KINDS[fields.pop("fact")].from_json(fields)
 
 
+def ablation_name(run: str, point: str) -> str:
+    """The name of a proxy's run in an ablation that chooses the mixture of `run`; a certificate knows it by that."""
+    return f"{run}-mix-{point}"
+
+
 def claim_output(run: str, output: Folder) -> None:
     """Make an output that run's own, once and for all, before an attempt begins in it. RecipeError as of
     `check_output`; of two runs that claim it at once one gets it."""

@@ -17,6 +17,7 @@ from lineage.ids import set_digest
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
+from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.outputs.small_out.records import Record
 from tests.support.training.forgotten import Trained, copy_out
@@ -29,6 +30,7 @@ from trainer.evidence.certificate_file import CertificateError, as_bytes
 from trainer.evidence.certified import open_certified
 from trainer.evidence.compare import compare_runs
 from trainer.huggingface.export import export_run
+from trainer.provenance.facts import ablation_name
 from trainer.recovery.forget import forget
 
 make_certificate = partial(certificates.make_certificate, digest=weights_digest)
@@ -56,6 +58,8 @@ def world(small: SmallOut, tmp_path_factory: pytest.TempPathFactory) -> World:
     trained.run.start()
     export_run(Folder(str(trained.run.output)), trained.folder / "exported")
     record = trained.record_first_read_in(range(5, 6))
+    proxy = ablation_name(trained.run.recipe().run.name, "0001-corner")
+    record_training(trained.out, str(trained.folder / "proxy"), proxy)
     purge_id = trained.purge(record)
     assert forget(trained.run.recipe(), ["all"], restart=False).trains
     with pytest.raises(
@@ -103,7 +107,7 @@ def test_it_says_what_was_forgotten_and_how_the_weights_came_to_be(
     )
     assert certificate["inexact"] == []
     kinds = {gap["kind"] for gap in certificate["not_covered"]}
-    assert kinds == {"tokenizer", "export", "undone steps", "begun from it"}
+    assert kinds == {"tokenizer", "ablation", "export", "undone steps", "begun from it"}
     assert world.record.text[:20] not in json.dumps(certificate)
     assert wrong(world, certificate) == []
     data = (world.output / "certificates/step-00000010.attempt-2.json").read_bytes()
