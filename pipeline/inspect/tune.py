@@ -31,7 +31,10 @@ from stages.rules import SIDES, Rule
 from stages.steps.catalogue import CATALOGUE, STAGES, rules_of
 from stages.steps.language import labels_of, least_score
 
-_NOT_LOOKED_AT: Final = ("run", "ray", "dedup", "tokenize", "limits.max_bad_records", "quality.ledger")
+_NOT_LOOKED_AT: Final = (
+    "run", "ray", "dedup", "tokenize", "bucket", "repeat", "limits.max_bad_records", "quality.ledger",
+)  # fmt: skip
+"""What decides nothing of which texts the filters keep."""
 _AT_ONCE: Final = 1000
 """Positions of rules within a stage."""
 

@@ -11,6 +11,7 @@ from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.places import shown_place
+from trainer.attempts import attempts, line_of_attempts
 from trainer.checkpoint.store import Checkpoint, newest_with_files
 from trainer.evidence.observed import ObserveRequest
 from trainer.evidence.origin import origin_of
@@ -18,6 +19,7 @@ from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import FactLog, SegmentFact, require_run
 from trainer.provenance.setup import Setup, layout_of, located_at, read_recipe, read_setup, versions
+from trainer.recovery.same_recipe import changed_since
 from trainer.telemetry.metrics_file import read_reports
 from trainer.telemetry.step_report import StepReport
 
@@ -81,9 +83,17 @@ def step_to_replay(output: Folder, step: int, *, most: int | None = None) -> Rep
         )
     folder = Folder(read_card(output).checkpoints)
     known = located_at(known, output, folder)
-    chosen = newest_with_files(folder, checkpoints_of(output), step if most is None else most)
+    # Where the run went back, what it did since leads to another state, and what is undone led to this one.
+    ends = dict(line_of_attempts(attempts(output), attempt, step + 1))
+    led = {
+        report.step: report
+        for report in reports
+        if report.skipped != "listed" and report.step < ends.get(report.attempt, 0)
+    }
+    leading = [entry for entry in checkpoints_of(output) if entry.step <= ends.get(entry.attempt, 0)]
+    chosen = newest_with_files(folder, leading, step if most is None else most)
     first = 0 if chosen is None else chosen.step
-    recorded = {number: report for number, report in done.items() if first <= number <= step}
+    recorded = {number: report for number, report in led.items() if first <= number}
     return ReplayedStep(
         output=output,
         recipe=known,
@@ -92,7 +102,7 @@ def step_to_replay(output: Folder, step: int, *, most: int | None = None) -> Rep
         step=step,
         checkpoint=chosen,
         recorded=recorded,
-        before=[done[number] for number in sorted(done) if step - _USUAL_STEPS <= number < step],
+        before=[led[number] for number in sorted(led) if step - _USUAL_STEPS <= number < step],
         changed=tuple(_changed(output, known, setup, recorded, from_first=chosen is None)),
     )
 
@@ -131,3 +141,18 @@ def _changed(
             yield f"{name} is {now_of.get(name)} and was {was}"
     if layout_of(recipe) != setup.layout:
         yield "the layout is another"
+    attempt = max(report.attempt for report in recorded.values())
+    for earlier in sorted({report.attempt for report in recorded.values()} - {attempt}):
+        yield from _changed_since(output, earlier, attempt, setup)
+
+
+def _changed_since(output: Folder, earlier: int, attempt: int, setup: Setup) -> Iterator[str]:
+    """In what an earlier attempt, which did some of the steps, did them otherwise than this one does."""
+    was, changes = read_setup(output, earlier), changed_since(output, earlier, attempt)
+    if was is None or changes is None:
+        yield f"attempt {earlier} did some of these steps, and how it was set up is no more recorded"
+        return
+    yield from (f"{change} in attempt {earlier}" for change in changes)
+    for name in ("layout", "device", "hardware", "versions"):
+        if getattr(was, name) != getattr(setup, name):
+            yield f"the {name} of attempt {earlier} was another"

@@ -224,6 +224,15 @@ def test_the_command_puts_recipes_side_by_side_and_tells_what_it_did_not_look_at
     assert "not looked at: dedup.near" in told
 
 
+def test_what_happens_to_texts_that_are_kept_is_not_looked_at_and_refuses_nothing(
+    crawl: Path, plain: dict[str, Any], tmp_path: Path
+) -> None:
+    changed = {**plain, "repeat": {"by": "cluster_size", "table": {"1": 1, "2": 2}}}
+    [answer] = tune(str(crawl / "out"), [("new", load(write_recipe(tmp_path / "new.toml", changed)))])
+    assert (answer.changed, answer.total.lost, answer.total.gained) == ((), 0, 0)
+    assert {key.partition(".")[0] for key in answer.not_looked_at} == {"repeat"}
+
+
 @pytest.mark.parametrize(("changed", "is_judged"), [
     ({"decontaminate": {"ratio": 0.9}}, True),  # of a step that is off: it changes nothing
     ({"quality": {"no_table": "pass"}}, True),

@@ -25,6 +25,7 @@ from tests.support.training.forgotten import Trained, copy_out
 from tests.support.training.replayed import Flip, replays, train_with_a_flipped_bit
 from trainer.evidence.replayed_step import step_to_replay
 from trainer.evidence.why import WhyStep, explain_step
+from trainer.recovery.back import go_back_to
 
 STEPS: Mapping[str, Any] = {"record_losses": True, "checkpoint": {"every": 4, "keep": 10}}
 
@@ -113,6 +114,35 @@ def test_what_is_no_proof_is_not_called_hardware(trained: Trained, tmp_path: Pat
     verdict = why(mine, 6).verdict
     assert (verdict.cause, verdict.duration) == ("unknown", None)
     assert "has another content than these steps read, as after a purge" in verdict.why
+
+
+def test_a_step_that_was_undone_is_replayed_from_a_checkpoint_that_led_to_it(
+    trained: Trained, tmp_path: Path
+) -> None:
+    mine = replace(trained, folder=tmp_path, changes={**STEPS, "workers": 1})
+    shutil.copytree(trained.out.url, mine.out.url)
+    assert mine.run.start().finished
+    other = {"optimizer": {"lr": 1e-3, "warmup_steps": 3}}
+    go_back_to(mine.run.recipe(other), 4)
+    mine.run.start_and_kill(9, **other)
+    assert "step-00000008.attempt-2" in mine.run.checkpoints()
+    undone, again = why(mine, 9), why(mine, 8)
+    assert (undone.attempt, undone.replayed_from, undone.num_replayed) == (1, "step-00000004.attempt-1", 6)
+    assert (again.attempt, again.replayed_from) == (2, "step-00000008.attempt-2")
+    assert (undone.verdict.cause, again.verdict.cause) == ("data", "data")
+
+
+def test_steps_of_two_attempts_with_other_recipes_prove_nothing_of_the_hardware(
+    trained: Trained, tmp_path: Path
+) -> None:
+    changes = {"record_losses": True, "workers": 1, "checkpoint": {"every": 4, "keep": 1}}
+    mine = replace(trained, folder=tmp_path, changes=changes)
+    shutil.copytree(trained.out.url, mine.out.url)
+    mine.run.start_and_kill(5)
+    assert mine.run.start(optimizer={"lr": 1e-3, "warmup_steps": 3}).finished
+    found = why(mine, 6)
+    assert (found.replayed_from, found.num_replayed, found.verdict.cause) == (None, 7, "unknown")
+    assert "train.optimizer.lr is 0.001 now and was 0.003 in attempt 1" in found.verdict.why
 
 
 def test_a_wrong_call_is_refused_in_a_sentence(trained: Trained, tmp_path: Path) -> None:
