@@ -45,9 +45,10 @@ def price_of(
     """The price for `run` to leave out what it first read in `first_step`. `kept`: the steps of its
     checkpoints; `purged`: what has been purged of the output before, None for nothing."""
     output = Folder(run.output)
-    num_steps = _num_steps(run.num_steps, kept, first_step)
+    reached = _reached(run)
+    num_steps = _num_steps(reached, kept, first_step)
     waiting = {} if purged is None else _waiting(run, output, purged)
-    apart = [_num_steps(run.num_steps, kept, first) for first in waiting.values()]
+    apart = [_num_steps(reached, kept, first) for first in waiting.values()]
     times = [report.seconds for report in recent_reports(output) if report.seconds > 0]
     begun = attempts(output)
     setup = read_setup(output, begun[-1].number) if begun else None
@@ -55,7 +56,7 @@ def price_of(
     num_processes = None if setup is None else math.prod(setup.layout[name] for name in sizes)
     seconds = num_steps * statistics.median(times) if times else None
     return ReplayPrice(
-        from_step=run.num_steps - num_steps,
+        from_step=reached - num_steps,
         num_steps=num_steps,
         seconds=seconds,
         device=None if setup is None else setup.device,
@@ -65,6 +66,15 @@ def price_of(
         num_steps_together=max([num_steps, *apart]),
         num_steps_apart=num_steps + sum(apart),
     )
+
+
+def _reached(run: TrainingRun) -> int:
+    """The steps that the newest attempt has come to: one that was undone may have done more."""
+    newest = max(segment.attempt for segment in run.segments)
+    ends = (
+        s.first_step if s.last_step is None else s.last_step + 1 for s in run.segments if s.attempt == newest
+    )
+    return max(ends)
 
 
 def _num_steps(reached: int, kept: Sequence[int], first_step: int) -> int:

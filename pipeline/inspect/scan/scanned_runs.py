@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
-from lineage.trace.exposure import TrainingRun
+from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import DocumentPart
 from pipeline.inspect.trace.tracing import known_checkpoints, make_tracer
 from stages.steps.benchmark_items import short_names
@@ -101,13 +101,22 @@ class ReadingRuns:
             for read in items
             for start, end in read.spans
         ]
-        # A row counts once for an item, though several of its documents or spans lie in it.
-        found: dict[str, dict[int, dict[tuple[int, int], bool]]] = {run.run: {} for run in self._runs}
         read = self._tracer.exposures_of([part for _, part in parts])
-        for (item, _), rows in zip(parts, read, strict=True):
-            for row in rows:
-                found[row.run].setdefault(item, {})[row.step, row.row] = row.applied
-        return tuple(_scanned(run, benchmarks, found[run.run]) for run in self._runs)
+        found = rows_of_items([item for item, _ in parts], read)
+        return tuple(_scanned(run, benchmarks, found.get(run.run, {})) for run in self._runs)
+
+
+def rows_of_items(
+    items: Sequence[int], read: Sequence[Sequence[Exposure]]
+) -> dict[str, dict[int, dict[tuple[int, int], bool]]]:
+    """By run and item the (step, row) that read it, and whether the step counts. A row counts once for an item, though
+    several of its documents or spans lie in it: where attempts read others of them there, it counts if one does."""
+    found: dict[str, dict[int, dict[tuple[int, int], bool]]] = {}
+    for item, rows in zip(items, read, strict=True):
+        for row in rows:
+            of_item, place = found.setdefault(row.run, {}).setdefault(item, {}), (row.step, row.row)
+            of_item[place] = row.applied or of_item.get(place, False)
+    return found
 
 
 def _scanned(

@@ -132,6 +132,15 @@ def test_two_purges_are_one_replay(trained: Trained) -> None:
     assert_equal(trained, never_read(trained))
 
 
+def test_steps_that_were_undone_are_in_no_price(trained: Trained) -> None:
+    go_back_to(trained.run.recipe({"steps": 8}), 4)
+    assert trained.run.start(steps=8).finished
+    record = trained.record_first_read_in(range(6, 8))
+    (exposure,) = training_account(trained.out.url, [record.doc_id]).exposures
+    assert exposure.replay is not None
+    assert (exposure.replay.from_step, exposure.replay.num_steps) == (6, 2)
+
+
 def test_what_a_run_never_read_is_no_reason_to_go_back(trained: Trained) -> None:
     first = trained.first_steps()
     unread = next(r for r in trained.small.records if r.status == "kept" and r.doc_id not in first)

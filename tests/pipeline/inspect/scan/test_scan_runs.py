@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
+from lineage.trace.exposure import Exposure
 from pipeline.cli.main import main
+from pipeline.inspect.scan.scanned_runs import rows_of_items
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
@@ -154,6 +156,27 @@ def test_steps_are_those_that_the_batches_recorded(ngram: str, world: World) -> 
     assert bench["first_step"] == min(item["first_step"] for item in read)
     assert (bench["was_checked"], known["was_checked"]) == (False, True)
     assert (known["num_found"], known["first_step"], known["last_clean_checkpoint"]) == (0, None, None)
+
+
+def test_a_row_that_counts_is_not_undone_by_another_attempt_that_read_the_item_elsewhere() -> None:
+    # The two copies of item 0: after the run went back, with another mixture, row 5 read the one and not the other.
+    undone, counted = (
+        Exposure(
+            run="r",
+            attempt=attempt,
+            step=9,
+            row=5,
+            epoch=0,
+            sequence=77,
+            first_token=0,
+            num_tokens=8,
+            applied=applied,
+        )
+        for attempt, applied in ((1, False), (2, True))
+    )
+    for rows in ([(counted,), (undone,)], [(undone,), (counted,)]):
+        assert rows_of_items([0, 0], rows) == {"r": {0: {(9, 5): True}}}
+    assert rows_of_items([0, 1], [(counted,), (undone,)])["r"][1] == {(9, 5): False}
 
 
 def test_the_table_stands_in_what_is_printed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
