@@ -159,26 +159,39 @@ class _Flow:
             for number, name in zip(by_slice.partitions, by_slice.names, strict=True)
         ]
         found = self.phase("candidates", shared, near.band_rows, near.candidates)
+        by_candidates = self.by_pairs(found.counts.num_open)
         signatures = self.phase(
-            "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_slices
+            "signatures",
+            found.names,
+            near.endpoint_rows,
+            self.bound(near.signatures_of),
+            num_slices,
+            context=by_candidates,
         )
         # Signatures first, which are short: the estimate rejects most pairs before any text is read for its shingles.
         likely = self.phase(
-            "estimated_pairs", _compared(found, signatures), near.pair_rows, self.bound(near.estimated)
+            "estimated_pairs",
+            _compared(found, signatures),
+            near.pair_rows,
+            self.bound(near.estimated),
+            context=by_candidates,
         )
-        # Dense near-duplicates have more pairs than documents, and a text is in each partition that compares it.
-        num_partitions = self.job.partitions_of(2 * likely.counts.compared_pairs)
-        by_pairs = dataclasses.replace(self.context, num_partitions=num_partitions)
+        by_likely = self.by_pairs(likely.counts.compared_pairs)
         texts = self.phase(
             "shingles",
             likely.names,
             near.endpoint_rows,
             self.bound(near.shingles_of),
             num_slices,
-            context=by_pairs,
+            context=by_likely,
         )
         compared = _compared(likely, texts)
-        return self.phase("near", compared, near.pair_rows, self.bound(near.verified), context=by_pairs)
+        return self.phase("near", compared, near.pair_rows, self.bound(near.verified), context=by_likely)
+
+    def by_pairs(self, num_pairs: int) -> Context:
+        """The context of phases over so many pairs: dense near-duplicates have more pairs than documents, and a
+        document is in each partition that compares it."""
+        return dataclasses.replace(self.context, num_partitions=self.job.partitions_of(2 * num_pairs))
 
     def components(self, edges: PublishedPartitions) -> PublishedPartitions:
         """The component of every document that shares its URL, its text or a near edge with another."""

@@ -171,7 +171,8 @@ def candidates(_: int, rows: pa.Table) -> PartitionResult:
     earlier = is_earlier(columns["node"])
     pairs = candidate_pairs(BandRows(**columns, earlier=earlier, stays=earlier))
     return PartitionResult(
-        pa.table({"a": pairs.a, "b": pairs.b}), DedupCounts(capped_buckets=pairs.num_capped)
+        pa.table({"a": pairs.a, "b": pairs.b}),
+        DedupCounts(capped_buckets=pairs.num_capped, num_open=len(pairs.a)),
     )
 
 

@@ -180,6 +180,12 @@ def _is_http(url: str) -> bool:
     return urlsplit(url).scheme in ("http", "https")
 
 
+def may_be_called(file: str, name: str) -> bool:
+    """Whether `name` can be what the column warc_file calls an input, or the end of its path: a query may follow."""
+    path = urlsplit(file).path if is_remote(file) else file
+    return file == name or file.endswith("/" + name) or path.endswith("/" + name)
+
+
 def _list_all(source: InputSource, revisions: Revisions) -> Iterator[_ListedFile]:
     for given in source.inputs:
         with errors_about(_key_of(source)):

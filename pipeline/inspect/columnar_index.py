@@ -27,7 +27,7 @@ from lineage.pages import page_of
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote
 from lineage.store.delta import arrow_dataset, read_table
-from pipeline.inputs.files import Input, NamedFiles, list_inputs, open_input
+from pipeline.inputs.files import Input, NamedFiles, list_inputs, may_be_called, open_input
 from pipeline.results.rows import publish_table
 from stages.document import Document
 from stages.quality.languages import LABELS
@@ -153,9 +153,7 @@ def _warcs_of(place: str) -> Iterator[_Warc]:
             zip(inputs["source"].to_pylist(), inputs["file"].to_pylist(), strict=True)
         ):
             (found,) = list_inputs(NamedFiles(key=f"the inputs of {place}", inputs=(file,)))
-            named = [
-                name for of, name in languages if of == source and (file == name or file.endswith(f"/{name}"))
-            ]
+            named = [name for of, name in languages if of == source and may_be_called(file, name)]
             yield _Warc(found=found, languages=languages[source, max(named, key=len)] if named else {})
         return
     for found in list_inputs(NamedFiles(key="OUT|WARC", inputs=(place,))):

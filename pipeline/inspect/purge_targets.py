@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +28,7 @@ from lineage.store.queries.query import WrongQueryError, query
 from lineage.store.queries.views import text_literal
 from lineage.trace.nearest import nearest
 from lineage.trace.tracer import UnknownError
+from pipeline.inputs.files import may_be_called
 from stages.steps.textfiles import json_lines, read_named_file, without_packing
 
 _ID_COLUMNS: Final = ("doc_id", "id")
@@ -167,7 +167,7 @@ def _inputs_of_name(
 ) -> list[tuple[str, str]]:
     """The (source, file) whose documents have a name in the column warc_file."""
     sources = {source for source, other in names if other == name}
-    found = [place for place in inputs if place[0] in sources and _may_be_called(place[1], name)]
+    found = [place for place in inputs if place[0] in sources and may_be_called(place[1], name)]
     files = sorted({file for _, file in found})
     if len(files) > 1:
         of = "; ".join(f"{file} (source {source})" for source, file in found)
@@ -177,7 +177,7 @@ def _inputs_of_name(
     if not files:
         last = name.rpartition("/")[2]
         known = sorted({file for _, file in inputs})
-        near = [file for file in known if _may_be_called(file, last)] or difflib.get_close_matches(
+        near = [file for file in known if may_be_called(file, last)] or difflib.get_close_matches(
             name, known, n=3
         )
         such = ", ".join(near[:3] or known[:3])
@@ -191,7 +191,7 @@ def _of_input(place: tuple[str, str], names: Sequence[tuple[str, str]]) -> str:
     """The condition that holds for the documents of an input. Names differ within a source, but a short one
     may end the path of a file that has a longer one: RecipeError, which says how to choose."""
     source, file = place
-    found = [name for other, name in names if other == source and _may_be_called(file, name)]
+    found = [name for other, name in names if other == source and may_be_called(file, name)]
     conditions = [f"source = {text_literal(source)} AND warc_file = {text_literal(name)}" for name in found]
     if len(found) != 1:
         ways = (
@@ -202,12 +202,6 @@ def _of_input(place: tuple[str, str], names: Sequence[tuple[str, str]]) -> str:
             f"--warc {file}: it has one of {len(found)} names in source {source!r}: choose with {ways}"
         )
     return f"({conditions[0]})"
-
-
-def _may_be_called(file: str, name: str) -> bool:
-    """Whether `name` can be what the column warc_file calls an input, or the end of its path."""
-    path = urlsplit(file).path if is_remote(file) else file
-    return file == name or file.endswith("/" + name) or path.endswith("/" + name)
 
 
 def _by_condition(out: Folder, condition: str, *, named_by: str) -> PurgeTargets:

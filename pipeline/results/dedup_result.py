@@ -20,7 +20,7 @@ class DedupCounts(JsonRecord):
     URL `compared_pages` had their text compared with the kept one's, and `unlike_pages` of them, by
     source_index, are not like it. `digest` is that of doc_ids or of edges: its reader takes the sum modulo
     what it is a digest of. `num_cuts` were made inside documents, of `cut_chars` characters; `num_open` is what
-    a round of a phase has left to the next one."""
+    a phase, or a round of one, has left to the next: pairs to compare, repeats to cut."""
 
     dropped: Mapping[str, int] = field(default_factory=dict)
     num_edges: int = 0

@@ -11,7 +11,7 @@ from typing import Final
 
 from stages.linear import linear
 from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, is_ssn
-from stages.pii.surroundings import is_in_identifier, is_joined_before, is_joined_behind, stands_alone
+from stages.pii.surroundings import SPACE, is_in_identifier, is_joined_before, is_joined_behind, stands_alone
 
 Span = tuple[int, int]
 Finder = Callable[[bytes], Iterator[Span]]
@@ -40,10 +40,16 @@ _FILE_ENDINGS: Final = (b".png", b".jpg", b".jpeg", b".gif", b".webp", b".svg", 
 # As the password of a URL in `secrets.py`, and a user that became a placeholder before.
 _IN_PASSWORD = re.compile(rb"[A-Za-z0-9+.-]://[!$-&(-.0-9;-=>@-Z\[-~]*:[!$-&(-.0-;=@-Z\[-~]*$")
 _NEAR: Final = 256
-_DIGIT_GROUPS = linear(rb"\d+(?:[ -]\d+)*")
-_CARD_GATE = linear(rb"[2-6](?:[ -]?\d){12}")
+_DIGIT_GROUPS = linear(rb"\d+(?:(?:-|" + SPACE + rb")\d+)*")
+CARD_GATE: Final = rb"[2-6](?:(?:-|" + SPACE + rb")?\d){12}"
+IBAN_GATE: Final = rb"[A-Z]{2}\d{2}(?:" + SPACE + rb")?[A-Z0-9]{4}"
+"""What a text must hold to be looked at for the kind."""
+_HAS_CARD = linear(CARD_GATE)
 _IBAN_START = linear(rb"[A-Z]{2}\d{2}")
-_IBAN_REST = {size: re.compile(rb"(?: ?[A-Z0-9]){%d}" % (size - 4)) for size in IBAN_LENGTHS.values()}
+_IBAN_REST = {
+    size: re.compile(rb"(?:(?:%b)?[A-Z0-9]){%d}" % (SPACE, size - 4)) for size in IBAN_LENGTHS.values()
+}
+_A_SPACE = re.compile(SPACE)
 _SSN = linear(rb"\d{3}-\d{2}-\d{4}")
 
 
@@ -62,7 +68,7 @@ def find_emails(data: bytes) -> Iterator[Span]:
 
 def find_cards(data: bytes) -> Iterator[Span]:
     """Payment cards, in one piece or in the groups that are printed on them (4-4-4-4[-3], 4-6-5, 4-6-4)."""
-    if not _CARD_GATE.search(data):
+    if not _HAS_CARD.search(data):
         return
     for run in _DIGIT_GROUPS.finditer(data):
         start, end = _standing_alone(data, *run.span())
@@ -76,9 +82,10 @@ def _standing_alone(data: bytes, start: int, end: int) -> Span:
     …`, the 2 of `… 1111 2nd`. Behind a hyphen all of it is something else, as in an identifier
     (`4f1-4111-…`)."""
     if is_joined_before(data, start, b"."):
-        start = data.find(b" ", start, end) + 1 or end
+        first = _A_SPACE.search(data, start, end)
+        start = first.end() if first else end
     if is_joined_behind(data, end, b"."):
-        end = max(data.rfind(b" ", start, end), start)
+        end = max((space.start() for space in _A_SPACE.finditer(data, start, end)), default=start)
     return start, end
 
 
@@ -117,7 +124,7 @@ def find_ibans(data: bytes) -> Iterator[Span]:
         rest = size and _IBAN_REST[size].match(data, match.end())
         if not rest or is_joined_behind(data, rest.end(), b""):
             continue
-        if is_iban((match[0] + rest[0]).replace(b" ", b"").decode("ascii")):
+        if is_iban(_A_SPACE.sub(b"", match[0] + rest[0]).decode("ascii")):
             yield start, rest.end()
 
 

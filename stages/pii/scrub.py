@@ -9,7 +9,7 @@ from typing import Final
 from stages.linear import AnyOf
 from stages.pii import phones, secrets
 from stages.pii.addresses import find_ips
-from stages.pii.finders import find_cards, find_emails, find_ibans, find_ssns
+from stages.pii.finders import CARD_GATE, IBAN_GATE, find_cards, find_emails, find_ibans, find_ssns
 from stages.pii.options import KINDS
 from stages.pii.regions import ELSEWHERE
 
@@ -37,8 +37,8 @@ GATES: Final = {
     "email": rb"@",
     "secret": secrets.GATE,
     "ip": rb"\d\.\d{1,3}\.\d{1,3}\.\d|[23][0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:",
-    "credit_card": rb"[2-6](?:[ -]?\d){12}",
-    "iban": rb"[A-Z]{2}\d{2} ?[A-Z0-9]{4}",
+    "credit_card": CARD_GATE,
+    "iban": IBAN_GATE,
     "us_ssn": rb"\d{3}-\d{2}-\d{4}",
     "phone": phones.GATE,
 }

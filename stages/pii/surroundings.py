@@ -13,6 +13,9 @@ FILE_ENDING: Final = (
 )
 """How a file's name ends, behind its point."""
 
+SPACE: Final = rb" |\xc2\xa0|\xe2\x80[\x87\x89\xaf]"
+"""A space between two groups of a number, as a pattern: also those that keep its line whole or are narrow (U+00A0,
+U+2007, U+2009, U+202F)."""
 _NEAR: Final = 48  # bytes: longer than the joined words of identifiers
 _DIGITS: Final = frozenset(b"0123456789")
 _ALPHANUMERIC: Final = _DIGITS | frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")

@@ -26,6 +26,7 @@ from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink, FileUnderWay, as_stream
 from pipeline.export.texts import TextRow, kept_texts
 from pipeline.export.units import ExportJob, ExportUnit
+from pipeline.inputs.files import may_be_called
 from pipeline.results.rows import table_bytes
 from stages.document import Document
 from stages.reading.options import MAX_WINDOW_BYTES, ReadOptions
@@ -90,7 +91,7 @@ def _opened(
 ) -> Iterator[tuple[str, BinaryIO]]:
     """The crawl file whose name below its inputs' fixed part is `file_path`. Where several may be it, as their
     patterns have fixed parts of different depth, the one that holds the record of `row`."""
-    found = [url for url in places if file_path and (url == file_path or url.endswith(f"/{file_path}"))]
+    found = [url for url in places if file_path and may_be_called(url, file_path)]
     if not found:
         raise StorageError(f"source {source!r} has no input file {file_path!r}: run sluice verify")
     found.sort(key=len)

@@ -38,6 +38,7 @@ from tests.pipeline.export.conftest import Corpus
 from tests.support.outputs import export_readers as readers
 from tests.support.outputs import runs
 from tests.support.stores.failing_server import Faults, failing_server
+from tests.support.stores.range_server import Ranges, range_server
 
 TEXT_READERS: dict[str, Callable[[Path], dict[str, str]]] = {
     "jsonl": lambda folder: dict(readers.read_jsonl(folder)),
@@ -209,6 +210,20 @@ def test_of_crawl_files_whose_names_end_alike_each_gives_its_own_records(
     }
     assert {row["file_path"] for row in rows} == {"web.warc.gz", "1/web.warc.gz", "1/2/web.warc.gz"}
     assert done.row.num_documents == len(rows)
+
+
+def test_records_come_from_files_on_a_web_server_whose_names_a_query_follows(
+    made_corpus: Corpus, tmp_path: Path
+) -> None:
+    with range_server(made_corpus.crawl, Ranges()) as url:
+        files = [f"{url}/{path.name}?version=1" for path in made_corpus.crawl.glob("web-*.warc.gz")]
+        runs.run(tmp_path, runs.recipe(str(tmp_path / "out"), {"web": tuple(files)}))
+        made = Corpus(tmp_path / "out", tmp_path, made_corpus.tokenizer)
+        done = made.export(tmp_path / "warc", "warc")
+    kept = [
+        row for row in read_table(Folder(str(made.out)), "documents").to_pylist() if row["status"] == "kept"
+    ]
+    assert done.row.num_documents == len(kept) > 10
 
 
 def test_warc_of_a_source_without_warc_files_is_refused_before_anything_is_written(

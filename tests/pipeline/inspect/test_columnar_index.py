@@ -25,6 +25,7 @@ from pipeline.inspect.columnar_index import SCHEMA, write_index
 from tests.support.inputs.cc_index import SEGMENT, SmallCrawl, make_crawl
 from tests.support.inputs.make_warc import good, member, record
 from tests.support.outputs.runs import recipe, run
+from tests.support.stores.range_server import Ranges, range_server
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,23 @@ def test_the_index_of_an_output_reads_its_documents_again(
     for key, row in found.items():
         columns = ("warc_offset", "warc_length", "url", "text_hash", "clean_hash", "num_chars")
         assert {name: row[name] for name in columns} == {name: whole[key][name] for name in columns}
+
+
+def test_the_languages_of_files_are_told_where_a_query_follows_their_names(
+    crawl: SmallCrawl, out: Path, tmp_path: Path
+) -> None:
+    def told(place: Path) -> set[tuple[str, str | None]]:
+        write_index([str(place)], Folder(str(tmp_path / f"index-of-{place.parent.name}")), "own")
+        found = rows(tmp_path / f"index-of-{place.parent.name}")
+        return {(row["url"], row["content_languages"]) for row in found}
+
+    with range_server(crawl.folder, Ranges()) as url:
+        files = [f"{url}/{path}?version=1" for path in crawl.paths]
+        run(
+            tmp_path / "asked",
+            recipe(str(tmp_path / "asked/out"), {"web": tuple(files)}, dedup={"near": False}),
+        )
+        assert told(tmp_path / "asked/out") == told(out)
 
 
 def test_the_same_call_writes_the_same_files_and_one_with_fewer_leaves_none_behind(
