@@ -179,7 +179,10 @@ def forged(world: World, other: Folder) -> Iterator[tuple[str, bytes]]:
         proof = chance.choice(present + absent)
         data = bytearray(file_of(proof))
         # Another absent URL may lie between the same neighbours: its proof would be true.
-        begin, length = data.index(proof["subject"].encode()), 0 if proof["present"] else len(proof["subject"])
+        begin, length = (
+            data.index(proof["subject"].encode()),
+            0 if proof["present"] else len(proof["subject"]),
+        )
         place = chance.choice([at for at in range(len(data)) if not begin <= at < begin + length])
         data[place] ^= 1 << chance.randrange(8)
         yield f"bit of byte {place} ({number})", bytes(data)
