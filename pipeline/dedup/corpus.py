@@ -104,6 +104,8 @@ def deduplicate(
     return DedupResult(verdicts=flow.groups, counts=DedupCounts.total(flow.phases.counts))
 
 
+_Reduce = Callable[[Context, int, pa.Table], PartitionResult]
+"""A reducer of the rows of a partition, by its number."""
 _NOTHING: Final = PublishedPartitions(phase="", partitions=(), counts=DedupCounts())
 
 
@@ -159,39 +161,34 @@ class _Flow:
             for number, name in zip(by_slice.partitions, by_slice.names, strict=True)
         ]
         found = self.phase("candidates", shared, near.band_rows, near.candidates)
-        by_candidates = self.by_pairs(found.counts.num_open)
-        signatures = self.phase(
-            "signatures",
-            found.names,
-            near.endpoint_rows,
-            self.bound(near.signatures_of),
-            num_slices,
-            context=by_candidates,
-        )
         # Signatures first, which are short: the estimate rejects most pairs before any text is read for its shingles.
-        likely = self.phase(
-            "estimated_pairs",
-            _compared(found, signatures),
-            near.pair_rows,
-            self.bound(near.estimated),
-            context=by_candidates,
+        likely = self.compare(
+            found,
+            found.counts.num_open,
+            ("signatures", near.signatures_of),
+            ("estimated_pairs", near.estimated),
         )
-        by_likely = self.by_pairs(likely.counts.compared_pairs)
-        texts = self.phase(
-            "shingles",
-            likely.names,
-            near.endpoint_rows,
-            self.bound(near.shingles_of),
-            num_slices,
-            context=by_likely,
-        )
-        compared = _compared(likely, texts)
-        return self.phase("near", compared, near.pair_rows, self.bound(near.verified), context=by_likely)
+        num_likely = likely.counts.compared_pairs
+        return self.compare(likely, num_likely, ("shingles", near.shingles_of), ("near", near.verified))
 
-    def by_pairs(self, num_pairs: int) -> Context:
-        """The context of phases over so many pairs: dense near-duplicates have more pairs than documents, and a
-        document is in each partition that compares it."""
-        return dataclasses.replace(self.context, num_partitions=self.job.partitions_of(2 * num_pairs))
+    def compare(
+        self,
+        pairs: PublishedPartitions,
+        num_pairs: int,
+        fetching: tuple[str, _Reduce],
+        comparing: tuple[str, _Reduce],
+    ) -> PublishedPartitions:
+        """Two phases, each with its name: the values of both ends of `pairs`, of which there are about `num_pairs`, are
+        fetched, and compared where the pairs meet."""
+        # Dense near-duplicates have more pairs than documents, and a document is in each partition that compares it.
+        by_pairs = dataclasses.replace(self.context, num_partitions=self.job.partitions_of(2 * num_pairs))
+        (name, fetch), (last, reduce) = fetching, comparing
+        values = self.phase(
+            name, pairs.names, near.endpoint_rows, self.bound(fetch), len(self.slices), context=by_pairs
+        )
+        tasks = [near.Compared(name, False) for name in pairs.names]
+        tasks += [near.Compared(name, True) for name in values.names]
+        return self.phase(last, tasks, near.pair_rows, self.bound(reduce), context=by_pairs)
 
     def components(self, edges: PublishedPartitions) -> PublishedPartitions:
         """The component of every document that shares its URL, its text or a near edge with another."""
@@ -233,18 +230,10 @@ class _Flow:
     def texts_of_pages(self, decided: PublishedPartitions) -> None:
         """Count the documents that were dropped for their URL and whose text is not that of the kept one."""
         pairs = self.phase("url_pairs", decided.names, verdicts.url_pair_rows, verdicts.url_pairs)
-        signatures = self.phase(
-            "url_signatures",
-            pairs.names,
-            near.endpoint_rows,
-            self.bound(near.signatures_of),
-            len(self.slices),
-        )
-        self.phase("unlike_pages", _compared(pairs, signatures), near.pair_rows, self.bound(near.unlike))
+        num_pairs = decided.counts.dropped["dedup.url"]
+        self.compare(pairs, num_pairs, ("url_signatures", near.signatures_of), ("unlike_pages", near.unlike))
 
-    def bound(
-        self, reduce: Callable[[Context, int, pa.Table], PartitionResult]
-    ) -> Callable[[int, pa.Table], PartitionResult]:
+    def bound(self, reduce: _Reduce) -> Callable[[int, pa.Table], PartitionResult]:
         """A reducer that takes the context, with it."""
         return functools.partial(reduce, self.context)
 
@@ -275,12 +264,6 @@ class _Task:
 
 def _run_task(context: Context, task: _Task) -> pa.Table:
     return task.read(context, task.name)
-
-
-def _compared(pairs: PublishedPartitions, values: PublishedPartitions) -> list[near.Compared]:
-    return [near.Compared(name, False) for name in pairs.names] + [
-        near.Compared(name, True) for name in values.names
-    ]
 
 
 def _files(job: DedupJob) -> list[KeysFile]:

@@ -13,6 +13,9 @@ from pipeline.export.formats import hf, jsonl, litdata, llmc, mds, megatron, nan
 from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink
 from pipeline.export.units import ExportJob, ExportUnit
+from stages.tokens.end_of_text import MAX_IDS
+
+_INT32: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +24,7 @@ class Format:
     files in order of name. `check` raises before anything is written where an OUT cannot be exported so.
     `reads`: "texts", "tokens" or, where the request says which, "either". `has_splits`: whether it takes
     --split. `to_load`: how whoever reads the copy, at `{place}`, names it, a line that is printed; empty
-    where any reader of such files does."""
+    where any reader of such files does. `max_ids`: the vocabulary that its integers hold."""
 
     reads: str
     write: Callable[[ExportJob, ExportUnit, ExportSink], None]
@@ -29,6 +32,7 @@ class Format:
     has_splits: bool = True
     check: Callable[[Folder, ExportRequest], None] = lambda out, request: None
     to_load: str = ""
+    max_ids: int = MAX_IDS
 
 
 FORMATS: Final[dict[str, Format]] = {
@@ -42,20 +46,17 @@ FORMATS: Final[dict[str, Format]] = {
     ),
     "nanochat": Format(reads="texts", write=nanochat.write, has_splits=False),
     "mds": Format(reads="either", write=mds.write, index_files=mds.index_files),
-    "litdata": Format(reads="tokens", write=litdata.write, index_files=litdata.index_files),
+    "litdata": Format(reads="tokens", write=litdata.write, index_files=litdata.index_files, max_ids=_INT32),
     "megatron": Format(
         reads="tokens",
         write=megatron.write,
+        max_ids=_INT32,
         to_load="Megatron-LM: --data-path takes a file's path below {place} without its .bin.",
     ),
     "olmo": Format(reads="tokens", write=olmo.write),
     "llmc": Format(reads="tokens", write=llmc.write),
     "warc": Format(reads="texts", write=warc.write, check=warc.check),
 }
-
-
-_INT32_FORMATS: Final = ("megatron", "litdata")
-"""What has no uint32."""
 
 INDEX_NAMES: Final = ("README.md", "index.json")
 """What `index_files` may write, in whatever folder."""
@@ -82,7 +83,7 @@ def check_request(request: ExportRequest, vocab_size: int) -> None:
         raise RecipeError(
             f"--dtype: {request.format} holds texts here, which have none: leave the option out"
         )
-    if request.format in _INT32_FORMATS and vocab_size > 1 << 31:
+    if vocab_size > wanted.max_ids:
         raise RecipeError(
             f"--format {request.format}: it holds tokens as int32, below 2^31, and the tokenizer has"
             f" {vocab_size:,} ids: use mds, olmo or llmc"
