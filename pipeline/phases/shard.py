@@ -31,6 +31,7 @@ from stages.tokens.shards import (
     cut_group,
     place_group,
     publish_shard,
+    shared_read_ahead,
     slice_bytes,
 )
 
@@ -160,7 +161,7 @@ def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
     cuts = read_cuts(out, item.group)
     firsts, lasts = cuts[item.local], cuts[item.local + 1]
     # A shard takes a slice of every unit's run, all open at once: together they may hold no more than this.
-    read_ahead = max(64 << 10, _READ_AHEAD_BYTES // max(1, len(item.group.units)))
+    read_ahead = shared_read_ahead(_READ_AHEAD_BYTES, len(item.group.units))
     slices = []
     for unit, first, last in zip(item.group.units, firsts.tolist(), lasts.tolist(), strict=True):
         if first == last:

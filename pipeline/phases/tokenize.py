@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lineage.index.blocks import TOKEN_BYTES
 from lineage.index.output_index import INDEX_FILE, NO_TOKENIZER, TokenizerIdentity, part_name
 from lineage.storage.folder import Folder
 from pipeline.phases.groups import Group, unit_verdicts
@@ -30,10 +31,12 @@ from pipeline.recipe.tables import PipelineRecipe
 from pipeline.results.rows import publish_table, read_rows
 from pipeline.results.unit_results import ReadResult, TokenizeResult
 from pipeline.units.placed_tokens import EarlierPart, PlacedTokens
-from stages.tokens.shards import Given, write_run
+from stages.tokens.shards import Given, RangeReader, RunSlice, merge_runs, shared_read_ahead, write_run
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 
 Item = TypeVar("Item", bound=UnitOfWork)
+
+_READ_AHEAD_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,9 +187,7 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
     if item.rows:
         if out.exists(item.marker):  # a try before this one came so far, and may have removed what it read
             return _result_of(out, item.marker)
-        counted = (_result_of(out, rows.marker).num_chars for rows in item.rows)
-        result = _write(job, _tokenized(out, item.rows), f"{folder}/tokens.bin", f"{folder}/run.parquet")
-        result = publish_result(out, item.marker, replace(result, num_chars=sum(counted)))
+        result = publish_result(out, item.marker, _merge(out, item))
         for rows in item.rows:
             for name in (rows.marker, rows.tokens, rows.run):
                 out.remove(name)
@@ -245,18 +246,25 @@ def _groups(file: pq.ParquetFile, rows: range | None) -> tuple[int, list[int]]:
     return starts[found[0]] if found else 0, found
 
 
-def _tokenized(out: Folder, parts: Sequence[RowRange]) -> Iterator[_Kept]:
-    """The documents of runs."""
-    for rows in parts:
-        run = read_rows(out, rows.run)
-        tokens = np.frombuffer(out.read(rows.tokens), np.uint32)
-        at = 0
-        columns = ("part_row", "doc_id", "num_tokens", "num_bytes")
-        for part_row, doc_id, num_tokens, num_bytes in zip(
-            *(run[name].to_pylist() for name in columns), strict=True
-        ):
-            yield _Kept(part_row, doc_id, tokens[at : at + num_tokens], num_bytes, 0)
-            at += num_tokens
+def _merge(out: Folder, item: UnitOfGroup) -> TokenizeResult:
+    """Write a unit's run from those of its rows."""
+    counted = [_result_of(out, rows.marker) for rows in item.rows]
+    read_ahead = shared_read_ahead(_READ_AHEAD_BYTES, len(item.rows))
+    runs = [
+        RunSlice(
+            rows=read_rows(out, rows.run),
+            tokens=RangeReader(out, rows.tokens, 0, each.num_tokens * TOKEN_BYTES, read_ahead),
+        )
+        for rows, each in zip(item.rows, counted, strict=True)
+    ]
+    with out.writing(f"{item.unit.folder}/tokens.bin") as tokens:
+        run = merge_runs(runs, tokens)
+    publish_table(out, f"{item.unit.folder}/run.parquet", run)
+    return TokenizeResult(
+        num_documents=run.num_rows,
+        num_tokens=sum(each.num_tokens for each in counted),
+        num_chars=sum(each.num_chars for each in counted),
+    )
 
 
 def _write(job: TokenJob, kept: Iterable[_Kept], tokens_name: str, run_name: str) -> TokenizeResult:

@@ -32,7 +32,7 @@ class RowWriter:
     8 MiB of text or 64 MiB of other fields, whichever comes first: a function of the rows alone.
 
     After the block `num_rows` and `hash` (BLAKE3-128 in hex) say what was published. A file that `is_passing` is
-    read once and then removed, so that it is compressed but lightly."""
+    read once and then removed: it is not compressed, which would take longer than to write and read it."""
 
     def __init__(self, folder: Folder, name: str, schema: pa.Schema, *, is_passing: bool = False) -> None:
         self._is_passing = is_passing
@@ -48,8 +48,9 @@ class RowWriter:
             self._writer = pq.ParquetWriter(
                 pa.PythonFile(self._sink, "w"),
                 self._schema,
-                compression="lz4" if self._is_passing else "zstd",
+                compression="none" if self._is_passing else "zstd",
                 compression_level=None if self._is_passing else 3,
+                use_dictionary=not self._is_passing,
                 write_page_index=True,
                 write_page_checksum=True,
             )

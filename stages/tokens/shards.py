@@ -281,11 +281,23 @@ def encode_shard_index(index: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
+def merge_runs(runs: Sequence[RunSlice], tokens_out: IO[bytes]) -> pa.Table:
+    """Write the tokens of runs, of one or more, as those of one run; gives its rows, with all columns of theirs.
+
+    Holds the rows and about 8 MiB of tokens, beside what the streams buffer."""
+    for piece in _pieces(runs):
+        tokens_out.write(piece)
+    return _merged([run.rows for run in runs])
+
+
+def _merged(runs: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(runs).take(pa.array(_merged_order(runs)))
+
+
 def _shard_index(slices: Sequence[RunSlice]) -> pa.Table:
     if not slices:
         return SHARD_INDEX.empty_table()
-    tables = [piece.rows.select(RUN.names) for piece in slices]
-    rows = pa.concat_tables(tables).take(pa.array(_merged_order(tables)))
+    rows = _merged([piece.rows.select(RUN.names) for piece in slices])
     lengths = rows["num_tokens"].to_numpy()
     starts = np.cumsum(lengths) - lengths
     return pa.table(
@@ -319,11 +331,15 @@ def _exactly(stream: ByteStream, num_bytes: int) -> bytes:
     return data
 
 
+def shared_read_ahead(num_bytes: int, num_readers: int) -> int:
+    """The bytes that each of so many readers, all open at once, reads ahead where they share `num_bytes`."""
+    return max(64 << 10, num_bytes // max(1, num_readers))
+
+
 class RangeReader:
     """A stretch of a file read forwards in requests of bounded size, on disk or in an object store.
 
-    `write_shard` reads a thousand runs at once: with `read_ahead` = 256 MiB / number of runs they share 256
-    MiB."""
+    `read_ahead` bounds what it holds: see `shared_read_ahead`."""
 
     def __init__(self, folder: Folder, name: str, first_byte: int, num_bytes: int, read_ahead: int) -> None:
         self._folder, self._name = folder, name
