@@ -26,6 +26,7 @@ from stages.tokens.shards import (
     ShardOutputs,
     cut,
     cut_group,
+    merge_runs,
     place_group,
     publish_shard,
     shuffle_key,
@@ -92,6 +93,31 @@ def test_any_division_into_runs_gives_the_same_shards(
     owner = data.draw(st.lists(st.integers(0, 5), min_size=len(texts), max_size=len(texts)))
     together = make_shards(make_runs(texts, [0] * len(texts), seed), shard_tokens)
     assert make_shards(make_runs(texts, owner, seed), shard_tokens) == together
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), texts=corpora.filter(bool))
+def test_runs_merge_into_the_run_of_all_their_documents(data: st.DataObject, texts: list[str]) -> None:
+    owner = data.draw(st.lists(st.integers(0, 5), min_size=len(texts), max_size=len(texts)))
+    [(rows, tokens)] = make_runs(texts, [0] * len(texts))
+    numbered = {doc_id(number): number for number in range(len(texts))}
+
+    def with_number(of_run: pa.Table) -> pa.Table:
+        numbers = [numbered[each] for each in of_run["doc_id"].to_pylist()]
+        return of_run.append_column("number", pa.array(numbers, pa.int64()))
+
+    merged = io.BytesIO()
+    found = merge_runs(
+        [
+            RunSlice(rows=with_number(run), tokens=io.BytesIO(of_run))
+            for run, of_run in make_runs(texts, owner)
+        ],
+        merged,
+    )
+    assert merged.getvalue() == tokens
+    assert found.to_pydict() == with_number(rows).to_pydict(), (
+        "columns of a caller's own stay with their rows"
+    )
 
 
 def test_a_run_holds_neither_the_texts_of_its_unit_nor_their_tokens(
