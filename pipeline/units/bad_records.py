@@ -83,7 +83,8 @@ class BadRecords:
         if self.num_bytes < _READ_TO_STOP * num_bytes or self.num_raised < _ENOUGH_TO_STOP:
             return False
         num_left = max(num_bytes - self.num_bytes, 0) * self.most_in_a_byte
-        return self.num_raised > self.num_documents / 2 and self.num_raised > allowed * (self.num + num_left)
+        # A quotient, not a product: 0.29 * 100 is less than 29 in floating point, and 29 / 100 is 0.29.
+        return self.num_raised > self.num_documents / 2 and self.num_raised / (self.num + num_left) > allowed
 
 
 def num_raised(unit: ReadResult) -> int:
@@ -96,7 +97,8 @@ def check_bad_records(read_results: Sequence[ReadResult], allowed: float) -> Non
     One record is always forgiven, unless the share is 0 or nothing else was read."""
     bad, unread = BadRecords.of(read_results), unread_of(read_results)
     forgiven = 1 if allowed > 0 and bad.num_bad < bad.num else 0
-    if bad.num_bad > max(allowed * bad.num, forgiven) or (unread is not None and unread.share > allowed):
+    too_many = bad.num_bad > forgiven and bad.num_bad / bad.num > allowed
+    if too_many or (unread is not None and unread.share > allowed):
         raise TooManyBadRecordsError(_too_many(read_results, bad, unread, allowed))
 
 

@@ -106,10 +106,11 @@ class Tracker:
 def _open_wandb(run: TrackedRun) -> tuple[Log, Callable[[], None]]:
     import wandb
 
-    has_server = "WANDB_API_KEY" in os.environ or "WANDB_BASE_URL" in os.environ
+    # W&B reads WANDB_MODE by itself, and is online if nothing says otherwise.
+    is_told = any(name in os.environ for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"))
     os.makedirs(run.folder(""), exist_ok=True)
     opened = wandb.init(
-        mode=os.environ.get("WANDB_MODE", "online" if has_server else "offline"),
+        mode=None if is_told else "offline",
         dir=run.folder(""),
         project=os.environ.get("WANDB_PROJECT", "sluice"),
         id=run.key,

@@ -67,6 +67,10 @@ def test_a_run_that_goes_on_names_the_files_with_what_is_unreadable_in_them() ->
         (unit(0, unreadable=1), 0.01, True),
         (unit(0, unreadable=1), 1.0, False),
         (unit(1, raised=1), 0.01, True),
+        # 0.29 * 100 is 28.999999999999996 in floating point.
+        (unit(71, unreadable=29), 0.29, False),
+        (unit(70, unreadable=30), 0.29, True),
+        (unit(0), 0.0, False),
     ],
 )
 def test_unreadable_records_and_errors_of_steps_count_against_one_share(
@@ -87,6 +91,7 @@ def test_unreadable_records_and_errors_of_steps_count_against_one_share(
         (120, 0.01, 401, False),  # less than half is read
         (120, 0.5, 250, False),  # if the rest is good, the share holds
         (120, 0.5, 200, True),
+        (114, 0.57, 200, False),
     ],
 )
 def test_a_run_whose_step_raises_on_most_documents_stops_before_all_is_read(
