@@ -14,7 +14,7 @@ from trainer.evidence.chain import first_setup
 from trainer.evidence.commitment.commit import read_commitment
 from trainer.evidence.commitment.readings import ReadCheckpoint, open_read
 from trainer.evidence.origin import links_from
-from trainer.provenance.facts import FactLog, SegmentFact
+from trainer.provenance.facts import FactLog, SegmentFact, outs_read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def _opened(output: Folder, outs: Sequence[Folder], checkpoint: Checkpoint | Non
     by_content = {read_index(out).order_fingerprint: out.url for out in outs}
     places = []
     facts = [fact for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)]
-    for url in dict.fromkeys(fact.out for fact in facts):
+    for url in outs_read(output):
         place = by_url.get(Folder(url).url)
         if place is None and Folder(url).exists("index.json"):
             place = by_content.get(read_index(Folder(url)).order_fingerprint)

@@ -16,6 +16,7 @@ from typing import Final, Literal
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from lineage.index.output_index import INDEX_FILE
 from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
 from lineage.storage import objects
@@ -247,10 +248,13 @@ def recorded_places(output: Folder) -> tuple[str, ...]:
 
 
 def outs_read(output: Folder) -> list[str]:
-    """Every output of the data pipeline that the run read, by its own facts."""
-    return list(
-        dict.fromkeys(fact.out for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact))
-    )
+    """Every output of the data pipeline that the run read, by its own facts. One that an earlier attempt read, and
+    that is gone, has moved: the newest attempt, which reads all of the run's data, names where it lies now."""
+    facts = [fact for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)]
+    newest = max((fact.attempt for fact in facts), default=0)
+    now = {fact.out for fact in facts if fact.attempt == newest}
+    recorded = dict.fromkeys(fact.out for fact in facts)
+    return [out for out in recorded if out in now or Folder(out).exists(INDEX_FILE)]
 
 
 def outs_to_read(output: Folder, outs: Sequence[str]) -> Sequence[str]:

@@ -26,7 +26,7 @@ from trainer.attempts import attempts
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.model_card import checkpoints_of
 from trainer.order import Order, OrderPlan
-from trainer.provenance.facts import outs_to_read, require_run
+from trainer.provenance.facts import outs_read, outs_to_read, require_run
 from trainer.provenance.reached import read_facts
 from trainer.recovery.readings import as_of, find_purges
 
@@ -63,19 +63,34 @@ def open_read(
     output: Folder, outs: Sequence[str] = (), checkpoint: Checkpoint | None = None
 ) -> ReadCheckpoint:
     """The newest checkpoint of the run at `output`, or this one; `outs`: where the outputs that the run read lie now.
-    RecipeError where it is no run's output or has no checkpoint, StorageError where an output cannot be read."""
+    RecipeError where it is no run's output or has no checkpoint, or where `outs` are not all that it read;
+    StorageError where an output cannot be read."""
     run = require_run(output)
     found = checkpoints_of(output)
     if checkpoint is None and not found:
         raise RecipeError(f"{output.url} has no complete checkpoint yet: the same `sluice train` saves one")
     chosen = checkpoint or found[-1]
-    read = outs_to_read(output, outs)
-    return ReadCheckpoint(
-        output=output,
-        run=run,
-        checkpoint=chosen,
-        outputs=tuple(_read_output(Folder(out), output, run, chosen) for out in read),
-    )
+    read = [_read_output(Folder(out), output, run, chosen) for out in outs_to_read(output, outs)]
+    _check_all_read(output, read)
+    # An output that lies in two places, such as a copy from which the run went on, is read once: the later place.
+    places = {each.stretches: each for each in read}
+    return ReadCheckpoint(output=output, run=run, checkpoint=chosen, outputs=tuple(places.values()))
+
+
+def _check_all_read(output: Folder, read: Sequence[ReadOutput]) -> None:
+    """RecipeError where the outputs lack a source that the run read: what it read of that would count as not read."""
+    planned, found = set[str](), set[str]()
+    for each in read:
+        for stretch in each.stretches:
+            planned.update(dict(OrderPlan.from_json(stretch.plan).lengths))
+            found.update(stretch.prefix + shard.source for shard in each.index.shards)
+    if missing := sorted(planned - found):
+        places = ", ".join(each.out.url for each in read)
+        recorded = ", ".join(outs_read(output))
+        raise RecipeError(
+            f"{output.url} has read {', '.join(missing)} too, of which {places} holds nothing: give every output"
+            f" that it read, at its present place ({recorded} as recorded)"
+        )
 
 
 def _read_output(out: Folder, output: Folder, run: str, checkpoint: Checkpoint) -> ReadOutput:

@@ -9,7 +9,7 @@ import random
 import runpy
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from lineage.trace.exposure import Exposure, exposures, fold
 from pipeline.cli.main import main
 from pipeline.training.proofs import make_proof
 from tests.support.checkout import ROOT
-from tests.support.outputs.small_out.output import SmallOut
+from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from tests.support.training.forgotten import HARD, Trained, copy_out
 from trainer.evidence.commitment import tree
 from trainer.evidence.commitment.commit import Commitment, canonical, commit_run, read_secret
@@ -68,11 +68,25 @@ def world(small: SmallOut, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def traced(trained: Trained) -> dict[tuple[Kind, str], Values]:
     """By kind and subject, what tracing each document of the output alone adds up to."""
-    more = read_facts([str(trained.run.output)], trained.out.url)
-    (run,) = fold(more.runs, more.segments)
-    erased = {p.doc_id: p.erased_in for each in find_purges([trained.out.url], ["all"]) for p in each.spans}
+    return traced_in(trained.run.output, [trained.out])
+
+
+def traced_in(output: Path, outs: Sequence[Folder]) -> dict[tuple[Kind, str], Values]:
+    """The same of all outputs that a run read."""
     found: dict[tuple[Kind, str], list[Exposure]] = defaultdict(list)
-    for row in read_table(trained.out, "documents").to_pylist():
+    for out in outs:
+        _trace_all(output, out, found)
+    return {
+        name: Values(len(read), min(e.step for e in read), max(e.step for e in read))
+        for name, read in found.items()
+    }
+
+
+def _trace_all(output: Path, out: Folder, found: dict[tuple[Kind, str], list[Exposure]]) -> None:
+    more = read_facts([str(output)], out.url)
+    (run,) = fold(more.runs, more.segments)
+    erased = {p.doc_id: p.erased_in for each in find_purges([out.url], ["all"]) for p in each.spans}
+    for row in read_table(out, "documents").to_pylist():
         if row["shard"] is None:
             continue
         span = ShardSpan(row["source"], row["shard"], row["start"], row["num_tokens"])
@@ -86,10 +100,6 @@ def traced(trained: Trained) -> dict[tuple[Kind, str], Values]:
         for kind, subject in names:
             if subject and applied:
                 found[kind, subject] += applied
-    return {
-        name: Values(len(read), min(e.step for e in read), max(e.step for e in read))
-        for name, read in found.items()
-    }
 
 
 def proved(output: Folder, root: str, kind: Kind, subject: str) -> Values | None:
@@ -371,3 +381,37 @@ def test_a_proof_is_in_one_form_alone(world: World) -> None:
     ):
         with pytest.raises(RefusedError):
             verify(world.commitment.root, data)
+
+
+def test_what_a_run_read_of_two_outputs_is_committed_whole_and_once_or_refused(
+    small: SmallOut, tmp_path: Path
+) -> None:
+    outs = [tmp_path / "x", tmp_path / "y"]
+    shutil.copytree(small.folder.url, outs[0])
+    make_small_out(str(outs[1]), seed=1, tokenizer=small.tokenizer)
+    data = [{"out": str(out), "prefix": f"{out.name}/"} for out in outs]
+    trained = Trained(small=small, folder=tmp_path, changes={"data": data, "steps": 2})
+    output = Folder(str(trained.run.output))
+    trained.run.start()
+    of_two = commit_run(output)
+    read = traced_in(trained.run.output, [Folder(str(outs[1]))])
+    url = next(subject for kind, subject in read if kind == "url")
+    for given in (outs[:1], outs[1:], [outs[0], outs[0]]):
+        with pytest.raises(RecipeError, match=r"has read [xy]/books, [xy]/web too.*give every output"):
+            commit_run(output, [str(out) for out in given])
+    assert commit_run(output, [str(out) for out in reversed(outs)]) == of_two
+
+    # The run goes on from a copy of one output: both are recorded, and each reading counts once.
+    for place, is_moved in (("copied", False), ("moved", True)):
+        there = tmp_path / place
+        shutil.copytree(outs[1], there)
+        if is_moved:
+            shutil.rmtree(outs[1])
+            shutil.rmtree(tmp_path / "copied")
+        changed = [data[0], {"out": str(there), "prefix": "y/"}]
+        trained.run.start(data=changed, steps=6 if is_moved else 4)
+        commitment = commit_run(output)
+        readings = traced_in(trained.run.output, [Folder(str(outs[0])), Folder(str(there))])
+        assert commitment == commit_run(output, [str(outs[0]), str(there)])
+        assert commitment.num_leaves == len(readings)
+        assert proved(output, commitment.root, "url", url) == readings["url", url]
