@@ -252,7 +252,9 @@ def test_a_benchmark_that_gives_nothing_to_look_for_is_named_also_beside_one_tha
     (tmp_path / "other.jsonl").write_text(content)
     files = (str(tmp_path / "other.jsonl"), benchmark_file)
     for against in (files, files[::-1]):
-        with pytest.raises(RecipeError, match=r"none of the [01] items of '[^']*other\.jsonl' is long enough"):
+        with pytest.raises(
+            RecipeError, match=r"none of the [01] items of '[^']*other\.jsonl' is long enough"
+        ):
             DecontaminateStep(DecontaminateTable(against=against)).prepare()
 
 
