@@ -330,12 +330,13 @@ def main() -> None:
     if asked.run:
         run_once(Path(asked.run[0]), Plan(asked.documents[0], asked.longer), asked.run[1], asked.rounds_above)
         return
+    root = asked.scratch or tempfile.gettempdir()
     for num_documents, with_peer in [
         *((n, False) for n in asked.documents),
         *((n, True) for n in asked.peer),
     ]:
         plan = Plan(num_documents, asked.longer)
-        with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=asked.scratch) as scratch:
+        with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=root) as scratch:
             # What spills counts as temporary disk. This process found its own folder with an earlier size.
             os.environ["TMPDIR"] = tempfile.tempdir = scratch
             if with_peer:

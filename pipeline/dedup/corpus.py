@@ -41,8 +41,10 @@ _MEMORY_SHARE: Final = 0.25
 """Of a machine's memory that comparing in one process may take."""
 ROWS_PER_PARTITION: Final = 250_000
 FEW_ROWS_PER_PARTITION: Final = 1 << 14
-"""The same up to IN_PROCESS_ROWS documents. A partition holds the shingles of the texts that are compared in it, some 5
-kB for a web page, several times over, in the process that also writes the run's other files."""
+"""The same up to IN_PROCESS_ROWS documents: the process that compares them writes the run's other files too."""
+SHINGLES_WEIGHT: Final = 8
+"""The rows that a text's set of shingles counts as where texts are compared: it takes some 5 kB for a web page, a
+signature 512 bytes. A partition holds those of all its texts, several times over."""
 _MAX_PARTITIONS: Final = 8192
 
 
@@ -71,7 +73,8 @@ class DedupJob:
         return self.partitions_of(self.num_rows)
 
     def partitions_of(self, num_rows: int) -> int:
-        """In how many pieces a phase over this many documents is cut, or one over as many ends of pairs."""
+        """In how many pieces a phase over this many documents is cut, or one over as many signatures of the ends of
+        pairs."""
         few = self.num_rows <= self.in_process_rows
         rows = self.rows_per_partition or (FEW_ROWS_PER_PARTITION if few else ROWS_PER_PARTITION)
         return min(_MAX_PARTITIONS, max(1, math.ceil(num_rows / rows)))
@@ -168,7 +171,7 @@ class _Flow:
             ("signatures", near.signatures_of),
             ("estimated_pairs", near.estimated),
         )
-        num_likely = likely.counts.compared_pairs
+        num_likely = likely.counts.compared_pairs * SHINGLES_WEIGHT
         return self.compare(likely, num_likely, ("shingles", near.shingles_of), ("near", near.verified))
 
     def compare(
@@ -178,8 +181,8 @@ class _Flow:
         fetching: tuple[str, _Reduce],
         comparing: tuple[str, _Reduce],
     ) -> PublishedPartitions:
-        """Two phases, each with its name: the values of both ends of `pairs`, of which there are about `num_pairs`, are
-        fetched, and compared where the pairs meet."""
+        """Two phases, each with its name: the values of both ends of `pairs` are fetched, and compared where the pairs
+        meet. Their partitions are as many as about `num_pairs` pairs of signatures need."""
         # Dense near-duplicates have more pairs than documents, and a document is in each partition that compares it.
         by_pairs = dataclasses.replace(self.context, num_partitions=self.job.partitions_of(2 * num_pairs))
         (name, fetch), (last, reduce) = fetching, comparing

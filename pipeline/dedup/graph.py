@@ -70,13 +70,16 @@ def repeated_nodes(_: int, rows: pa.Table) -> PartitionResult:
 def equal_rows(context: Context, files: FileSlice) -> pa.Table:
     """URL keys and clean hashes, by hash."""
     options, tables = context.table, []
-    for _, table in first_documents(context, files, ["url_key", "clean_hash", "signature"]):
+    # Signatures are most of a file of keys.
+    is_signed = options.near and not options.exact
+    columns = ["url_key", "clean_hash", *(["signature"] if is_signed else [])]
+    for _, table in first_documents(context, files, columns):
         if options.url:
             tables.append(_hashes(table, "url_key", _URL))
         if options.exact:
             tables.append(_hashes(table, "clean_hash", _TEXT))
         # Without exact deduplication equal texts are near-duplicates of each other, but only those with a signature.
-        elif options.near:
+        elif is_signed:
             tables.append(_hashes(table.filter(pc.is_valid(table["signature"])), "clean_hash", _TEXT))
     rows = pa.concat_tables([empty(node=pa.int64(), hash=ID, kind=pa.int8()), *tables])
     rows = rows.filter(pc.is_valid(rows["hash"]))

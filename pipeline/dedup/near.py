@@ -44,6 +44,8 @@ from stages.dedup.shingles import U64, jaccard, shingles
 
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
+_FETCHED_AT_ONCE: Final = 1 << 12
+"""Sets of shingles: some 20 MB."""
 UNLIKE: Final = 0.2
 """An estimated Jaccard below it is that of two texts and not of two states of one (docs/url-duplicates.md:
 measured)."""
@@ -206,18 +208,20 @@ def _fetched(
 def _fetched_by_file(
     context: Context, number: int, rows: pa.Table, what: Literal["signature", "shingles"]
 ) -> Iterator[pa.Table]:
-    """File by file: the values of a slice may be most of the memory that comparing takes."""
+    """File by file, and of shingles some at a time: the values of a slice may be most of the memory that comparing
+    takes."""
     node, meeting = distinct_pairs(ints(rows, "node"), ints(rows, "meeting"))
     ordinal = ordinals(node)
     for file in open_slice(context.folder, number):
-        here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
-        wanted, times = np.unique(node[here], return_counts=True)
-        if not len(wanted):
-            continue
-        values = _signatures(file, wanted) if what == "signature" else _shingles(context, file, wanted)
-        copies = pa.array(np.repeat(np.arange(len(wanted)), times))
-        found = pa.table({"node": node[here], "meeting": meeting[here], "value": values.take(copies)})
-        yield found.filter(pc.is_valid(found["value"]))
+        begin, end = np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]).tolist()
+        step = max(1, end - begin) if what == "signature" else _FETCHED_AT_ONCE
+        for first in range(begin, end, step):
+            here = slice(first, min(first + step, end))
+            wanted, times = np.unique(node[here], return_counts=True)
+            values = _signatures(file, wanted) if what == "signature" else _shingles(context, file, wanted)
+            copies = pa.array(np.repeat(np.arange(len(wanted)), times))
+            found = pa.table({"node": node[here], "meeting": meeting[here], "value": values.take(copies)})
+            yield found.filter(pc.is_valid(found["value"]))
 
 
 def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
