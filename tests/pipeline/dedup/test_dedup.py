@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
+from pipeline.dedup import near
 from pipeline.dedup.corpus import deduplicate, runs_in_one_process
 from pipeline.dedup.exchange import Exchange, InPhases, InProcess
 from pipeline.dedup.near import bucket_rows
@@ -613,6 +616,38 @@ def test_a_finished_job_says_the_same_again_without_work(tmp_path: Path) -> None
 
 
 # Bounds.
+
+
+class WeighingEngine(InProcess):
+    """Keeps the most sets of shingles that a partition compares."""
+
+    most_compared = 0
+
+    def run(self, exchange: Exchange) -> dict[int, DedupCounts]:
+        def reduce(number: int, rows: pa.Table) -> DedupCounts:
+            self.most_compared = max(self.most_compared, pc.count(rows["value"]).as_py())
+            return exchange.reduce(number, rows)
+
+        return super().run(replace(exchange, reduce=reduce) if exchange.name == "near" else exchange)
+
+
+def test_few_sets_of_shingles_are_held_at_a_time_and_the_verdicts_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = " ".join(random_words("held", 60))
+    corpus = one_file([Doc(text=f"{start} {number}") for number in range(200)])
+    corpus.verdicts(tmp_path / "whole")
+    monkeypatch.setattr(near, "_FETCHED_AT_ONCE", 7)
+    job, engine = corpus.job(tmp_path / "pieces", rows_per_partition=100), WeighingEngine()
+    result = deduplicate(job, engine)
+    assert published(tmp_path / "whole") == published(tmp_path / "pieces")
+    assert result.counts.verified_pairs > 199
+    assert 0 < engine.most_compared < 50, "a set weighs more than a signature"
+    groups = [
+        pq.ParquetFile(file).metadata.row_group(0).num_rows
+        for file in (tmp_path / "pieces/work/dedup/shingles").glob("*.parquet")
+    ]
+    assert groups and max(groups) <= 7
 
 
 @pytest.mark.slow
