@@ -277,8 +277,10 @@ class Lookup:
         return next(each for each in found if (each.source, each.warc_file, each.warc_offset) == place)
 
     def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
-        """What was changed in the texts of these documents."""
-        return self._of_documents("edits", CutRow if self._has_cuts() else EditRow, doc_ids)
+        """What was changed in the texts of these documents; cuts by their place in the text."""
+        found = self._of_documents("edits", CutRow if self._has_cuts() else EditRow, doc_ids)
+        # The table has them by their length.
+        return sorted(found, key=lambda row: (isinstance(row, CutRow) and row.start) or 0)
 
     def _has_cuts(self) -> bool:
         return bool(added_to_edits(field.name for field in self._open("edits").table.schema().fields))

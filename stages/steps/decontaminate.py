@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from lineage.recipe import RecipeError, errors_about, key
+from lineage.secrets import without_secrets
 from stages.composition import clean_text
 from stages.document import Document, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
@@ -92,7 +93,7 @@ def decontaminate_rules(table: DecontaminateTable) -> tuple[Rule, ...]:
 
 
 def read_benchmarks(table: DecontaminateTable, encode: Encode | None) -> Benchmarks:
-    """The items of the table's files; RecipeError if none of them can be looked for."""
+    """The items of the table's files; RecipeError names a file of which none can be looked for."""
     with errors_about("decontaminate.against"):
         read = {file: read_lines(file, table.field) for file in table.against}
     # As parse leaves texts: composed, with line feeds. Another form of the same item would not be found in
@@ -101,13 +102,17 @@ def read_benchmarks(table: DecontaminateTable, encode: Encode | None) -> Benchma
     shown = short_names(table.against)
     names = [f"{shown[file]}:{item.line}" for file, of_file in read.items() for item in of_file]
     index = NgramIndex(items, table.ngram, encode)
-    if len(index.skipped) == len(items):
-        raise RecipeError(
-            f"decontaminate.against = {list(table.against)}: none of the {len(items)} items is long enough to"
-            " look for, so nothing would be compared; give items of five words or more"
-        )
-    if index.skipped:
+    skipped, first = set(index.skipped), 0
+    for file, of_file in read.items():
+        # The output is recorded as checked against each file.
+        if skipped.issuperset(range(first, first + len(of_file))):
+            raise RecipeError(
+                f"decontaminate.against: none of the {len(of_file)} items of {without_secrets(file)!r} is long"
+                " enough to look for, so nothing would be compared; give items of five words or more"
+            )
+        first += len(of_file)
+    if skipped:
         _LOG.warning(
-            "%d of %d benchmark items have fewer than 5 words and are skipped", len(index.skipped), len(items)
+            "%d of %d benchmark items have fewer than 5 words and are skipped", len(skipped), len(items)
         )
     return Benchmarks(index=index, names=names)

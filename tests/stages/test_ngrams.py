@@ -186,7 +186,7 @@ def test_a_finding_names_benchmark_and_line_of_the_item_that_the_document_holds_
     make_document, tmp_path
 ):
     folders = [tmp_path / name for name in ("a", "b")]
-    for folder, lines in zip(folders, [["other words of five"], ["x y", "", QUESTION]], strict=True):
+    for folder, lines in zip(folders, [["other words, five of them"], ["x y", "", QUESTION]], strict=True):
         folder.mkdir()
         (folder / "b.jsonl").write_text(
             "\n".join(json.dumps({"text": line}) if line else "" for line in lines)
@@ -243,6 +243,19 @@ def test_a_benchmark_of_which_nothing_can_be_looked_for_is_a_wrong_recipe(tmp_pa
     (tmp_path / "b.jsonl").write_text('{"text": "yes"}\n{"text": "no"}')
     with pytest.raises(RecipeError, match="nothing would be compared"):
         DecontaminateStep(DecontaminateTable(against=(str(tmp_path / "b.jsonl"),))).prepare()
+
+
+@pytest.mark.parametrize("content", ["", '{"text": "yes"}'])
+def test_a_benchmark_that_gives_nothing_to_look_for_is_named_also_beside_one_that_does(
+    benchmark_file, tmp_path, content
+):
+    (tmp_path / "other.jsonl").write_text(content)
+    files = (str(tmp_path / "other.jsonl"), benchmark_file)
+    for against in (files, files[::-1]):
+        with pytest.raises(
+            RecipeError, match=r"none of the [01] items of '[^']*other\.jsonl' is long enough"
+        ):
+            DecontaminateStep(DecontaminateTable(against=against)).prepare()
 
 
 def test_vowel_signs_tell_words_apart_and_points_do_not():

@@ -67,7 +67,7 @@ def _with_recorded_cuts(explanation: Explanation, lookup: Lookup, history: Docum
     if explanation.deciding is not None or not (cuts or is_rejected):
         return explanation
     taken, num_gone = list[tuple[int, int]](), 0
-    for place, cut in sorted(cuts, key=lambda each: each[0]):  # `place` is one of what is left
+    for place, cut in cuts:  # `place` is one of what is left
         begin, end = place + num_gone, place + num_gone + cut.count
         taken.append((taken.pop()[0], end) if taken and taken[-1][1] == begin else (begin, end))
         num_gone += cut.count

@@ -142,6 +142,27 @@ def test_trace_names_the_document_in_which_a_cut_stays(
     assert edit["matched"] == f"{row['twin']}:{row['twin_start']}"
 
 
+def test_trace_and_explain_show_the_cuts_of_a_document_from_its_beginning_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pages").mkdir()
+    long, short = (prose(random.Random(seed), num) for seed, num in ((1, 60), (2, 30)))
+    with (tmp_path / "pages/0.jsonl").open("w") as file:
+        for host in ("first", "second"):
+            parts = (long, prose(random.Random(host), 40), short, prose(random.Random(host + "2"), 40))
+            file.write(json.dumps({"url": f"https://{host}.example/", "text": "\n".join(parts)}) + "\n")
+    out = tmp_path / "out"
+    runs.run(tmp_path / "of", recipe(out, tmp_path / "pages", INSIDE))
+    in_order = "SELECT doc_id, list(count ORDER BY start) counts FROM edits WHERE twin IS NOT NULL GROUP BY 1"
+    (row,) = rows(out, in_order)
+    assert len(row["counts"]) == 2 and row["counts"][0] > row["counts"][1]
+    step = explained(out, row["doc_id"], capsys)["steps"][-1]
+    assert [edit["count"] for edit in step["edits"]] == row["counts"]
+    assert main(["trace", str(out), "--doc", row["doc_id"], "--json"]) == 0
+    decisions = json.loads(capsys.readouterr().out)["decisions"]
+    assert [one["value"] for one in decisions if one["stage"] == "dedup.inside"] == row["counts"]
+
+
 def test_explain_shows_what_was_cut_as_the_last_step(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = made / "cut"
     before, after = published_texts(made / "plain"), published_texts(out)
