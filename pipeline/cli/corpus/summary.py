@@ -34,11 +34,11 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
             table.add_row(Text(visible(stage)), Text(visible(rule)), f"{num:,}")
     table.add_row("", Text("kept", style="bold green"), f"{summary.num_kept:,}")
     screen.print(table)
-    unreadable = summary.num_unreadable
+    unreadable = counted(summary.num_unreadable, "unreadable stretch", "unreadable stretches")
     screen.print(
         f"\n{counted(summary.num_records, 'record')} of {counted(summary.num_files, 'file')} read,"
         f" {summary.num_documents:,} of them documents"
-        f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
+        f"{f', {unreadable}' if summary.num_unreadable else ''};"
         f" {_what_is_left(summary)}."
     )
     if summary.unread is not None:

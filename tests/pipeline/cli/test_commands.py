@@ -290,7 +290,7 @@ def test_the_table_of_a_run_names_stages_in_the_order_in_which_documents_meet_th
     written = io.StringIO()
     show_summary(Console(file=written, width=100), summary)
     assert (
-        "1 record of 1 file read, 1 of them documents, 1 stretches unreadable; 1 token in 1 shard."
+        "1 record of 1 file read, 1 of them documents, 1 unreadable stretch; 1 token in 1 shard."
         in written.getvalue()
     )
     offered = [line.split() for line in written.getvalue().splitlines() if line.startswith("  sluice ")]
