@@ -46,16 +46,17 @@ def without_secrets(url: str) -> str:
         rest = rest.rpartition("@")[2]
     before, fragment_mark, fragment = rest.partition("#")
     place, query_mark, query = before.partition("?")
-    query, fragment = _without_secret_parameters(query), _without_secret_parameters(fragment)
+    shown_query, shown_fragment = _without_secret_parameters(query), _without_secret_parameters(fragment)
+    # A mark goes only with what stood behind it: names in object stores may hold an empty `?#`.
     return "".join(
         (
             scheme,
             found,
             place,
-            query_mark if query else "",
-            query,
-            fragment_mark if fragment else "",
-            fragment,
+            query_mark if shown_query or not query else "",
+            shown_query,
+            fragment_mark if shown_fragment or not fragment else "",
+            shown_fragment,
         )
     )
 

@@ -78,11 +78,9 @@ def select_inputs(source: IndexSource, seed: int, revisions: Revisions | None = 
                 f"source.index of {source.name!r}: {first_line(error)}", "source.index"
             ) from error
     if not selected:
-        what = (
-            "it has no rows"
-            if source.where is None
-            else f"source.where = {source.where!r} selects none of its rows"
-        )
+        asked = {"source.where": source.where, "source.sample": source.sample}
+        given = " with ".join(f"{key} = {value!r}" for key, value in asked.items() if value is not None)
+        what = f"{given} selects none of its rows" if given else "it has no rows"
         raise RecipeError(f"source.index of {source.name!r}: {what}", "source.where")
     has_secrets = without_secrets(root) != root
     return [

@@ -43,3 +43,9 @@ def test_a_literal_user_part_is_seen(user: str) -> None:
 def test_what_holds_no_credentials_is_recorded_as_it_is_but_for_references(text: str) -> None:
     if not holds_secrets(text) and "${" not in text:
         assert without_secrets(text) == text
+
+
+def test_empty_marks_of_a_url_without_credentials_are_left() -> None:
+    for url in ("s3://bucket/a?", "s3://bucket/a?#b", "https://host/a#", "https://host/a?b#"):
+        assert without_secrets(url) == url
+        assert not holds_secrets(url)

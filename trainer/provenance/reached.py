@@ -6,11 +6,13 @@ Facts are written at checkpoints, and the steps since the last one when the next
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder, StorageError
+from lineage.storage.places import same_place
 from lineage.store import delta as store
 from lineage.store.rows import RunRow, SegmentRow
 from lineage.trace.tracer import MoreRuns
@@ -98,22 +100,19 @@ def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
     steps behind the last of them that metrics.jsonl tells of; with `out` only those about that output, as its
     store would hold them. StorageError if a folder has no facts."""
     run_rows, segment_rows, others, placed = [], [], set(), set()
-    contents = frozenset() if out is None else _contents(Folder(out))
     for url in runs:
         folder = Folder(url)
         if not folder.exists(FACTS_FILE):
             raise StorageError(f"no {FACTS_FILE} in {folder.url}: give the output of a training run")
-        for number, fact in enumerate(facts_of(folder)):
+        facts = facts_of(folder)
+        ours = range(len(facts)) if out is None else _facts_about(Folder(out), facts, folder)
+        for number, fact in enumerate(facts):
             if isinstance(fact, RunFact):
                 run_rows.append(RunRow(**dataclasses.asdict(fact) | {"output": folder.url}, fact=number))
                 if fact.output != folder.url:
                     placed.add((fact.run, fact.output))
             elif isinstance(fact, SegmentFact):
-                if (
-                    out is None
-                    or Folder(fact.out).url == Folder(out).url
-                    or fact.content_fingerprint in contents
-                ):
+                if number in ours:
                     segment_rows.append(SegmentRow(**segment_row(number, fact)))  # type: ignore[arg-type]
                 else:
                     others.add(fact.out)
@@ -122,6 +121,36 @@ def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
             f"the facts in {', '.join(runs)} are about {', '.join(sorted(others))}, not about {out}"
         )
     return MoreRuns(runs=tuple(run_rows), segments=tuple(segment_rows), placed=frozenset(placed))
+
+
+def _facts_about(out: Folder, facts: Sequence[Fact], output: Folder) -> frozenset[int]:
+    """The numbers of the facts about the stretches that read `out`, of the run at `output`: those that name its place,
+    and of an attempt that read it elsewhere those about a content that it held. StorageError where an attempt read
+    several outputs of such a content: which of them was copied or moved here, nothing tells."""
+    segments = {number: fact for number, fact in enumerate(facts) if isinstance(fact, SegmentFact)}
+    here = {place for place in {fact.out for fact in segments.values()} if same_place(Folder(place), out)}
+    named = [fact for fact in segments.values() if fact.out in here]
+    attempts, prefixes = {fact.attempt for fact in named}, {fact.prefix for fact in named}
+    # What an attempt read beside the output is another one, however alike the two are.
+    beside = {fact.out for fact in segments.values() if fact.attempt in attempts}
+    found = {number for number, fact in segments.items() if fact.out in here}
+    contents = _contents(out)
+    alike: dict[int, dict[int, SegmentFact]] = defaultdict(dict)
+    for number, fact in segments.items():
+        if fact.attempt not in attempts and fact.out not in beside and fact.content_fingerprint in contents:
+            alike[fact.attempt][number] = fact
+    for candidates in alike.values():
+        known = {number for number, fact in candidates.items() if fact.prefix in prefixes}
+        chosen = {number: candidates[number] for number in known or candidates}
+        if len({fact.prefix for fact in chosen.values()}) > 1:
+            read = dict.fromkeys((fact.prefix, fact.out) for fact in chosen.values())
+            places = " and ".join(f"as {prefix!r} at {place}" for prefix, place in read)
+            raise StorageError(
+                f"{out.url} holds what {output.url} has read {places}: which of these it is cannot be told; make the"
+                " recorded place of each output a link to where it lies now, and give that"
+            )
+        found.update(chosen)
+    return frozenset(found)
 
 
 def facts_of(output: Folder) -> list[Fact]:

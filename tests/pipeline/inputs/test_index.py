@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -134,6 +135,17 @@ def test_a_sample_is_taken_by_a_hash_of_the_seed_and_the_place(crawl: SmallCrawl
         limited = places(select_inputs(source(crawl, None, limit=5), seed))
         assert {place[:2] for place in limited} == set(sorted(numbers, key=numbers.__getitem__)[:5])
         assert 0 < len(sampled) < len(ok)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [(None, "source.sample = 1e-12"), (ENGLISH, f"source.where = {ENGLISH!r} with source.sample = 1e-12")],
+)
+def test_a_share_so_small_that_no_record_is_in_it_is_named(
+    crawl: SmallCrawl, where: str | None, told: str
+) -> None:
+    with pytest.raises(RecipeError, match=re.escape(f": {told} selects none of its rows")):
+        select_inputs(source(crawl, where, sample=1e-12), 0)
 
 
 WRONG_CONDITIONS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from lineage.ids import tokens_hash
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from lineage.store.delta import StoreError, read_table
 from lineage.store.rows import RunRow, SegmentRow, ShardSpan
 from lineage.trace.exposure import Exposure, exposures, fold, plans_of_step
@@ -417,6 +418,64 @@ def test_two_outputs_each_get_their_own_facts_with_their_prefix(tmp_path: Path) 
         assert told == {
             (r["step"], r["row"]) for r in held if r["start"] < 600 and r["start"] + r["num_tokens"] > 100
         }
+
+
+def test_outputs_of_equal_content_are_told_apart_by_their_places_and_refused_where_both_have_moved(
+    tmp_path: Path,
+) -> None:
+    """Also where an attempt finds each at the other's place, and where one that saved nothing had another prefix."""
+    outs = [tmp_path / "x", tmp_path / "y"]
+    for out in outs:
+        write_output(out, {"web": SHARDS["web"]}, store=True)
+    run = tmp_path / "run"
+    run.mkdir()
+    options = OrderOptions(seed=1, seq_len=64, global_batch=8, mixture_block=10)
+    for number, prefixes in enumerate((("b/", "a/"), ("x/", "y/"), ("y/", "x/")), start=1):
+        tables = [DataTable(out=str(out), prefix=put) for out, put in zip(outs, prefixes, strict=True)]
+        ranks = feeds(open_corpus(tables), run, options)
+        first = 10 * (number == 3)
+        parent = number - 1 if first else None
+        attempt = Attempt(number=number, first_step=first, parent=parent, began_at=0.0)
+        run_steps(ranks, run, attempt, 10 + first)
+        for feed in ranks:
+            feed.close()
+    for out, prefixes in zip(outs, (["b/", "x/", "y/"], ["a/", "y/", "x/"]), strict=True):
+        segments = fold(*facts_of(out))[0].segments
+        more = read_facts([str(run)], str(out))
+        assert [segment.prefix for segment in segments] == prefixes
+        assert fold(more.runs, more.segments)[0].segments == segments
+        (tmp_path / f"link-{out.name}").symlink_to(out)
+        assert read_facts([str(run)], str(tmp_path / f"link-{out.name}")).segments == more.segments
+    moved = outs[0].rename(tmp_path / "moved")
+    with pytest.raises(
+        StorageError, match=r"moved holds what .*run has read .* at .*/x.* at .*/y.* make .* a link"
+    ):
+        read_facts([str(run)], str(moved))
+
+
+def test_a_run_that_went_on_from_copies_of_equal_outputs_read_each_by_its_prefix(tmp_path: Path) -> None:
+    places = [[tmp_path / name for name in names] for names in (("x", "y"), ("x2", "y2"))]
+    for out in itertools.chain(*places):
+        write_output(out, {"web": SHARDS["web"]}, store=True)
+    run = tmp_path / "run"
+    run.mkdir()
+    options = OrderOptions(seed=1, seq_len=64, global_batch=8, mixture_block=10)
+    for number, outs in enumerate(places, start=1):
+        tables = [DataTable(out=str(out), prefix=f"{out.name[0]}/") for out in outs]
+        ranks = feeds(open_corpus(tables), run, options)
+        first = 10 * (number - 1)
+        parent = number - 1 if first else None
+        attempt = Attempt(number=number, first_step=first, parent=parent, began_at=0.0)
+        run_steps(ranks, run, attempt, 10 + first)
+        for feed in ranks:
+            feed.close()
+    for out in itertools.chain(*places):
+        more = read_facts([str(run)], str(out))
+        (training,) = fold(more.runs, more.segments)
+        assert [(s.attempt, s.prefix) for s in training.segments] == [
+            (1, f"{out.name[0]}/"),
+            (2, f"{out.name[0]}/"),
+        ]
 
 
 def ten_steps_then_a_purge(folder: Path) -> tuple[Path, Path, list[Feed]]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 import pytest
 
 import sluice
@@ -27,6 +28,7 @@ from lineage.trace.exposure import Exposure, exposures, fold
 from pipeline.cli.main import main
 from pipeline.training.proofs import make_proof
 from tests.support.checkout import ROOT
+from tests.support.outputs.purging import by_doc, purge
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from tests.support.training.forgotten import HARD, Trained, copy_out
 from trainer.evidence.commitment import tree
@@ -415,3 +417,36 @@ def test_what_a_run_read_of_two_outputs_is_committed_whole_and_once_or_refused(
         assert commitment == commit_run(output, [str(outs[0]), str(there)])
         assert commitment.num_leaves == len(readings)
         assert proved(output, commitment.root, "url", url) == readings["url", url]
+
+
+def test_what_a_run_read_of_an_output_and_of_a_purged_copy_of_it_is_committed_by_the_prefix_of_each(
+    small: SmallOut, tmp_path: Path
+) -> None:
+    outs = [tmp_path / "x", tmp_path / "y"]
+    for out in outs:
+        shutil.copytree(small.folder.url, out)
+    gone = small.named["original"]
+    purge(Folder(str(outs[0])), by_doc(gone))
+    data = [{"out": str(out), "prefix": f"{out.name}/"} for out in outs]
+    trained = Trained(small=small, folder=tmp_path, changes={"data": data})
+    output = Folder(str(trained.run.output))
+    trained.run.start()
+    commitment = commit_run(output)
+    readings: dict[str, list[int]] = defaultdict(list)
+    # The rows of the batches, as the run recorded them: no order is inverted here.
+    files = sorted(trained.run.output.glob("batches/*.parquet"))
+    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+    for out in outs:
+        for held in read_table(Folder(str(out)), "documents").to_pylist():
+            if held["shard"] is not None and (out.name == "y" or held["doc_id"] != gone.doc_id):
+                readings[held["clean_hash"].hex()] += [
+                    row["step"]
+                    for row in rows
+                    if (row["source"], row["shard"]) == (f"{out.name}/{held['source']}", held["shard"])
+                    and row["start"] < held["start"] + held["num_tokens"]
+                    and held["start"] < row["start"] + row["num_tokens"]
+                ]
+    assert readings[text_hash(gone.text).hex()] and len(readings) > 20
+    for subject, steps in readings.items():
+        expected = Values(len(steps), min(steps), max(steps)) if steps else None
+        assert proved(output, commitment.root, "text", subject) == expected
