@@ -38,7 +38,8 @@ def planted(url: str, process: Process) -> dict[str, Planted]:
     which does `LATE_SECONDS` later; then it sleeps."""
     found = {}
     torch.set_num_threads(1)
-    matrix = torch.randn(128, 128)
+    # Each product takes so long that what Python and the profiler do between two is no share of the time.
+    matrix = torch.randn(512, 512)
     given, wide = torch.ones(1000), torch.empty(2000)
     collectives: dict[str, Callable[[], Any]] = {
         "all-reduce": lambda: dist.all_reduce(given, async_op=True),
@@ -57,8 +58,7 @@ def planted(url: str, process: Process) -> dict[str, Planted]:
         work = ask()
         until = asked + PLANTED[name] * LATE_SECONDS
         while process.rank == 0 and time.monotonic() < until:
-            for _ in range(64):
-                torch.mm(matrix, matrix, out=matrix)
+            torch.mm(matrix, matrix, out=matrix)
         found[name] = Planted(asked, time.monotonic())
         work.wait()
     profiler.after(0)
