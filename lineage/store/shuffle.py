@@ -220,7 +220,8 @@ class _Stretch(NamedTuple):
 
 
 def _read_spilled(stretch: _Stretch) -> pa.Table:
-    with pa.OSFile(stretch.path, "rb") as source:
+    # Mapped and not read: what a bucket has spilled would be there a second time as it is put in order.
+    with pa.memory_map(stretch.path) as source:
         source.seek(stretch.begin)
         return pa.ipc.open_stream(source.read_buffer(stretch.size)).read_all()
 
