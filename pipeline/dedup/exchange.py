@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lineage.allocator import give_back_freed_memory
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from lineage.store.shuffle import Shuffle, gather, publish_index
@@ -72,7 +73,10 @@ class InProcess:
             for task in exchange.tasks:
                 for number, rows in split(exchange.read(task)):
                     shuffle.add(PARTITION, rows, number)
-            return {number: exchange.reduce(number, rows) for _, number, rows in shuffle.filled()}
+            give_back_freed_memory()  # reducing asks for pieces of other sizes, and so does the next exchange
+            counts = {number: exchange.reduce(number, rows) for _, number, rows in shuffle.filled()}
+        give_back_freed_memory()
+        return counts
 
     def clear(self, exchange: Exchange) -> None:
         return

@@ -44,8 +44,8 @@ from stages.dedup.shingles import U64, jaccard, shingles
 
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
-_FETCHED_AT_ONCE: Final = 1 << 12
-"""Sets of shingles: some 20 MB."""
+_FETCHED_AT_ONCE: Final = 1 << 10
+"""Sets of shingles: some 5 MB, which are there several times over as they are published."""
 UNLIKE: Final = 0.2
 """An estimated Jaccard below it is that of two texts and not of two states of one (docs/url-duplicates.md:
 measured)."""
