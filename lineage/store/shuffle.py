@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lineage.allocator import give_back_freed_memory
 from lineage.storage.folder import Folder
 
 BUFFER_BYTES: Final = 32 << 20
@@ -124,6 +125,7 @@ class Shuffle:
                 self._spilled[name, bucket].append(_Stretch(path, begin, sink.tell() - begin))
         self._held.clear()
         self._num_bytes = 0
+        give_back_freed_memory()  # thousands of small pieces leave holes in the heap, which other sizes do not fill
 
 
 def publish_index(folder: Folder, name: str, keys: Sequence[str], buckets: int) -> None:

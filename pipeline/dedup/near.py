@@ -44,8 +44,11 @@ from stages.dedup.shingles import U64, jaccard, shingles
 
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
-_FETCHED_AT_ONCE: Final = 1 << 10
-"""Sets of shingles: some 5 MB, which are there several times over as they are published."""
+_TEXTS_AT_ONCE: Final = 1 << 8
+"""Whose sets of shingles are made and held."""
+_FETCHED_BYTES: Final = 8 << 20
+"""Of values that are published together, copies counted: a long page's set may be a hundred times the mean, and the
+pages of a dense cluster are wanted by many partitions."""
 UNLIKE: Final = 0.2
 """An estimated Jaccard below it is that of two texts and not of two states of one (docs/url-duplicates.md:
 measured)."""
@@ -208,20 +211,26 @@ def _fetched(
 def _fetched_by_file(
     context: Context, number: int, rows: pa.Table, what: Literal["signature", "shingles"]
 ) -> Iterator[pa.Table]:
-    """File by file, and of shingles some at a time: the values of a slice may be most of the memory that comparing
-    takes."""
+    """File by file, and some at a time: the values of a slice may be most of the memory that comparing takes."""
     node, meeting = distinct_pairs(ints(rows, "node"), ints(rows, "meeting"))
     ordinal = ordinals(node)
     for file in open_slice(context.folder, number):
-        begin, end = np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]).tolist()
-        step = max(1, end - begin) if what == "signature" else _FETCHED_AT_ONCE
-        for first in range(begin, end, step):
-            here = slice(first, min(first + step, end))
-            wanted, times = np.unique(node[here], return_counts=True)
-            values = _signatures(file, wanted) if what == "signature" else _shingles(context, file, wanted)
-            copies = pa.array(np.repeat(np.arange(len(wanted)), times))
-            found = pa.table({"node": node[here], "meeting": meeting[here], "value": values.take(copies)})
-            yield found.filter(pc.is_valid(found["value"]))
+        here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
+        wanted, begins = np.unique(node[here], return_index=True)
+        step = max(1, len(wanted)) if what == "signature" else _TEXTS_AT_ONCE
+        for first in range(0, len(wanted), step):
+            some = wanted[first : first + step]
+            values = _signatures(file, some) if what == "signature" else _shingles(context, file, some)
+            low = here.start + begins[first]
+            high = here.start + begins[first + step] if first + step < len(wanted) else here.stop
+            copies = np.searchsorted(some, node[low:high])
+            sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()[copies]
+            cuts = np.flatnonzero(np.diff(sizes.cumsum() // _FETCHED_BYTES)) + 1
+            for begin, end in itertools.pairwise((0, *cuts.tolist(), high - low)):
+                at = slice(low + begin, low + end)
+                value = values.take(pa.array(copies[begin:end]))
+                found = pa.table({"node": node[at], "meeting": meeting[at], "value": value})
+                yield found.filter(pc.is_valid(found["value"])) if value.null_count else found
 
 
 def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
