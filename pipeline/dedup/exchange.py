@@ -31,7 +31,7 @@ Rows: TypeAlias = pa.Table | Iterator[pa.Table]
 _ROWS: Final = "rows"
 _REDUCED: Final = "reduced"
 
-_SPLIT_BYTES: Final = 32 << 20
+_SPLIT_BYTES: Final = 8 << 20
 
 MAX_SHARES: Final = 512
 """Files that the rows of an exchange lie in at most: where there are more tasks, each file holds those of
@@ -105,8 +105,11 @@ def _split_at_once(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     # Stable, so that equal inputs give equal files whatever numpy sorts by.
     ordered = numbers[order]
     bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(ordered)]
+    # One copy of the rows, then slices of it: to take each partition's would copy a column of several chunks each time,
+    # and leave as many small pieces in the heap.
+    rows = rows.combine_chunks().take(pa.array(order))
     for begin, end in itertools.pairwise(bounds):
-        yield int(ordered[begin]), rows.take(pa.array(order[begin:end]))
+        yield int(ordered[begin]), rows.slice(begin, end - begin)
 
 
 class InPhases:
