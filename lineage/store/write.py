@@ -121,7 +121,8 @@ def write_bucket(out: Folder, name: str, bucket: int, pieces: Iterable[pa.Table]
     table; columns that are missing are null. Nothing is written for no rows. Writing the same rows again replaces
     the same files with the same bytes, whatever the pieces. Memory: that of a piece, several times over, and the
     bytes of a file."""
-    ordered = (_sorted(name, conform(rows, schema_of(name, rows))) for rows in pieces)
+    sorted_pieces = (_sorted(name, conform(rows, schema_of(name, rows))) for rows in pieces)
+    ordered = itertools.chain.from_iterable(sorted_pieces)
     step = 2 * ROWS_PER_BUCKET
     num_groups = max(1, step // GROUP_ROWS)
     groups = _in_groups(ordered, min(GROUP_ROWS, step))
@@ -305,15 +306,19 @@ def schema_of(name: str, rows: pa.Table) -> pa.Schema:
     return with_added(SCHEMAS[name], added_columns(rows.column_names))
 
 
-def _sorted(name: str, rows: pa.Table) -> pa.Table:
-    """In the table's order; ties are broken by the other columns, so equal sets of rows give equal files."""
+def _sorted(name: str, rows: pa.Table) -> Iterator[pa.Table]:
+    """In the table's order, a row group at a time; ties are broken by the other columns, so equal sets of rows give
+    equal files."""
     leading = TABLES[name].sorted_by
     keys = [*leading, *(column for column in rows.column_names if column not in leading)]
     order = pc.sort_indices(rows, sort_keys=[(column, "ascending") for column in keys])
     # All rows of a host are in one bucket, and their URLs may be more than the 2 GiB that 32-bit offsets
     # reach. Parquet knows no offsets: the files are the same.
     wide = pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema])
-    return rows.cast(wide).take(order).combine_chunks()
+    whole = rows.cast(wide).combine_chunks()
+    # A hot key's piece is as large as the corpus: taken at once it would be there twice more.
+    for first in range(0, len(order), GROUP_ROWS):
+        yield whole.take(order.slice(first, GROUP_ROWS))
 
 
 def _sums(name: str, bounds: Sequence[Bounds], metadata: pq.FileMetaData, data: memoryview) -> Sums:

@@ -20,7 +20,14 @@ from typing import cast
 
 from lineage.ids import SET_CONTEXT, content_hash, set_digest
 from lineage.storage.folder import Folder
-from trainer.checkpoint.store import COMPLETE, Checkpoint, DigestWeights, check_files, read_position
+from trainer.checkpoint.store import (
+    COMPLETE,
+    Checkpoint,
+    DigestWeights,
+    WeightsDigest,
+    check_files,
+    read_position,
+)
 from trainer.evidence.certificate_file import FORMAT, CertificateError, as_bytes
 from trainer.evidence.certified import CertifiedCheckpoint, open_certified
 from trainer.evidence.chain import chain_of, inexact
@@ -56,16 +63,20 @@ def make_certificate(certified: CertifiedCheckpoint, digest: DigestWeights) -> C
             )
     # The files first: a digest of damaged weights would be a true one of other weights.
     check_files(folder)
-    found = digest(folder)
-    weights: WeightsRow = {
+    weights = weights_row(digest(folder))
+    committed = commit_run(certified.output, certified.outs, certified.checkpoint)
+    commitment: CommitmentRow = {"root": committed.root, "num_leaves": committed.num_leaves}
+    return {**row, "commitment": commitment, "weights": weights}
+
+
+def weights_row(found: WeightsDigest) -> WeightsRow:
+    """A digest of weights and moments as it stands in a certificate."""
+    return {
         "digest": found.digest,
         "num_tensors": found.num_tensors,
         "num_elements": found.num_elements,
         "tensors": dict(found.tensors),
     }
-    committed = commit_run(certified.output, certified.outs, certified.checkpoint)
-    commitment: CommitmentRow = {"root": committed.root, "num_leaves": committed.num_leaves}
-    return {**row, "commitment": commitment, "weights": weights}
 
 
 def records(certified: CertifiedCheckpoint) -> Records:

@@ -21,7 +21,7 @@ class CertificateError(RuntimeError):
 
 def as_bytes(row: Mapping[str, object]) -> bytes:
     """The file of a certificate: JSON whose last field is the checksum of all bytes before it."""
-    body = json.dumps(row, indent=1, ensure_ascii=False).encode().removesuffix(b"\n}")
+    body = json.dumps(row, indent=1, ensure_ascii=False).encode(errors="surrogatepass").removesuffix(b"\n}")
     return body + b',\n "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
 
 
@@ -44,7 +44,8 @@ these."""
 
 
 def parse_certificate(data: bytes, where: str) -> tuple[PublishedCertificate, bool]:
-    """What stands in a certificate, and whether its checksum holds. CertificateError for what is none."""
+    """What stands in a certificate, and whether its bytes are those that are written of it, the checksum with
+    them: a key that is there twice would say two things. CertificateError for what is none."""
     try:
         row = _parsed(data)
     except _OtherReleaseError as error:
@@ -56,9 +57,8 @@ def parse_certificate(data: bytes, where: str) -> tuple[PublishedCertificate, bo
         raise CertificateError(
             f"{where} is no certificate, or a damaged one: {error}; expected a file that sluice certify made"
         ) from error
-    checksum = row.pop("checksum")
-    body, found, _ = data.rpartition(b',\n "checksum": ')
-    return cast(PublishedCertificate, row), bool(found) and content_hash(body).hex() == checksum
+    del row["checksum"]
+    return cast(PublishedCertificate, row), as_bytes(row) == data
 
 
 def _parsed(data: bytes) -> dict[str, object]:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import COMPLETE, CheckpointError, DigestWeights, check_files
-from trainer.evidence.certificate import records
+from trainer.evidence.certificate import records, weights_row
 from trainer.evidence.certificate_file import parse_certificate
 from trainer.evidence.certified import CertifiedCheckpoint, open_certified
 from trainer.evidence.commitment.commit import found_again
 from trainer.evidence.commitment.readings import open_read
 from trainer.evidence.contradictions import contradictions
-from trainer.evidence.rows import CertificateRow, Gap, Records
+from trainer.evidence.rows import CertificateRow, Gap, PublishedCertificate, Records
 from trainer.provenance.facts import require_run
 from trainer.recovery.readings import readings
 
@@ -67,18 +67,26 @@ def _lines(row: CertificateRow, certified: CertifiedCheckpoint, digest: DigestWe
     for problem in problems:
         yield Line(what="chain", holds=False, why=problem)
     now = records(certified)
+    for name in sorted(row.keys() - PublishedCertificate.__required_keys__):
+        yield Line(what=name, holds=False, why="a certificate has no such field")
+    yield _compared(
+        "documents_digest_method", row.get("documents_digest_method"), now["documents_digest_method"]
+    )
     yield from _purges(row, now)
     yield from _chain(row, now)
     yield _compared("weights that the run began with (init_from)", row["init_from"], now["init_from"])
+    left = list(row["not_covered"])
     for gap in now["not_covered"]:
-        if gap not in row["not_covered"]:
+        # Two outputs can have gaps in equal words: each counts once.
+        if gap in left:
+            left.remove(gap)
+        else:
             why = f"found and not named: {gap['why']}"
             yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=False, why=why)
-    for gap in row["not_covered"]:
-        if gap not in now["not_covered"]:
-            since = _ended(gap, certified)
-            why = f"named and not found: {gap['why']}" if since is None else since
-            yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=since is not None, why=why)
+    for gap in left:
+        since = _ended(gap, certified)
+        why = f"named and not found: {gap['why']}" if since is None else since
+        yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=since is not None, why=why)
     yield _compared("what makes it inexact", row["inexact"], now["inexact"])
     yield _commitment(row, certified)
     yield from _weights(row, now, certified, digest)
@@ -110,26 +118,41 @@ def _ended(gap: Gap, certified: CertifiedCheckpoint) -> str | None:
 
 
 def _purges(row: CertificateRow, now: Records) -> Iterator[Line]:
-    found = {(purge["out"], purge["purge_id"]): purge for purge in now["purges"]}
-    by_id = {purge["purge_id"]: purge for purge in now["purges"]}
+    left = list(now["purges"])
     for purge in row["purges"]:
-        here = found.get(
-            (purge["out"], purge["purge_id"]), by_id[purge["purge_id"]]
-        )  # an output may have been moved
         name = f"purge {purge['purge_id']}"
-        yield _compared(f"{name}: documents", _of(purge, _DOCUMENTS), _of(here, _DOCUMENTS))
-        yield _compared(f"{name}: readings", _of(purge, _READINGS), _of(here, _READINGS))
+        same = [each for each in left if each["purge_id"] == purge["purge_id"]]
+        if not same:
+            yield Line(what=name, holds=False, why="it is named more often than it is recorded")
+            continue
+        # An output may have been moved, and its copy has the same purges: then what is said of them decides.
+        here = min(same, key=lambda each: (each["out"] != purge["out"], _said(each) != _said(purge)))
+        left.remove(here)
+        yield _compared(f"{name}: documents", _documents(purge), _documents(here))
+        yield _compared(f"{name}: readings", _readings(purge), _readings(here))
         if here["applied"]:
             why = f"{here['applied']} readings are in the weights, first in step {here['first_step']}"
             yield Line(what=f"{name}: none is applied", holds=False, why=why)
+    for purge in left:
+        yield Line(
+            what=f"purge {purge['purge_id']}", holds=False, why=f"of {purge['out']}: found and not named"
+        )
 
 
-_DOCUMENTS = ("at", "num_documents", "documents_digest", "content_fingerprint_after")
 _READINGS = ("readings", "first_step", "applied")
 
 
-def _of(row: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
-    return {name: row.get(name) for name in names}
+def _said(purge: Mapping[str, object]) -> dict[str, object]:
+    """All that is said of a purge but where its output lay."""
+    return {name: value for name, value in purge.items() if name != "out"}
+
+
+def _documents(purge: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in _said(purge).items() if name not in _READINGS}
+
+
+def _readings(purge: Mapping[str, object]) -> dict[str, object]:
+    return {name: purge.get(name) for name in _READINGS}
 
 
 def _chain(row: CertificateRow, now: Records) -> Iterator[Line]:
@@ -145,6 +168,9 @@ def _chain(row: CertificateRow, now: Records) -> Iterator[Line]:
             )
         else:
             yield _compared(what, there[attempt], found[attempt])
+    order = [link["attempt"] for link in row["chain"]]
+    if there.keys() == found.keys() and order != list(found):
+        yield Line(what="chain", holds=False, why=f"it names attempts {order}, found {list(found)}")
 
 
 def _weights(
@@ -169,12 +195,7 @@ def _weights(
         why = f"{len(differing)} of {found.num_tensors} tensors are others, {differing[0]} first"
         yield Line(what="weights and moments", holds=False, why=why)
     else:
-        numbers = {
-            "digest": found.digest,
-            "num_tensors": found.num_tensors,
-            "num_elements": found.num_elements,
-        }
-        yield _compared("weights and moments", _of(row["weights"], tuple(numbers)), numbers)
+        yield _compared("weights and moments", row["weights"], weights_row(found))
 
 
 def _compared(what: str, said: object, found: object) -> Line:

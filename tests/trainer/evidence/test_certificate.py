@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from lineage.ids import set_digest
+from lineage.ids import content_hash, set_digest
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
@@ -118,6 +118,32 @@ def test_it_says_what_was_forgotten_and_how_the_weights_came_to_be(
     assert [line.what for line in changed if not line.holds] == ["checksum"]
 
 
+def test_a_field_that_a_certificate_has_twice_is_named(world: World, certificate: dict[str, Any]) -> None:
+    row = {name: value for name, value in certificate.items() if name != "checksum"}
+    body = as_bytes(row).rpartition(b',\n "checksum"')[0]
+    body = body.replace(b'"applied": 0', b'"applied": 3,\n   "applied": 0')
+    data = body + b',\n "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
+    lines = check_certificate(data, "cert.json", Folder(str(world.output)))
+    assert [line.what for line in lines if not line.holds] == ["checksum"]
+
+
+def test_a_purge_of_two_outputs_is_found_in_both(
+    world: World,
+) -> None:
+    """The second is a copy of the first, made after the purge."""
+    outs = [world.trained.folder / name for name in ("out", "out-copied")]
+    shutil.copytree(*outs)
+    data = [{"out": str(out), "prefix": f"{out.name}/"} for out in outs]
+    of_both = replace(world.trained, name="of-both", changes={"data": data, "steps": 2})
+    of_both.run.start()
+    output = of_both.run.output
+    row = dict(make_certificate(open_certified(Folder(str(output)), ["all"])))
+    assert [purge["purge_id"] for purge in row["purges"]] == [world.purge_id] * 2
+    assert wrong(world, row, output) == []
+    cut = {**row, "purges": row["purges"][:1]}
+    assert wrong(world, cut, output) == [f"purge {world.purge_id}: of {outs[1]}: found and not named"]
+
+
 def test_the_command_writes_checks_and_compares(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,6 +178,15 @@ def cut_newest(row: dict[str, Any]) -> None:
 def without_gap(kind: str) -> Callable[[dict[str, Any]], None]:
     def change(row: dict[str, Any]) -> None:
         row["not_covered"] = [gap for gap in row["not_covered"] if gap["kind"] != kind]
+
+    return change
+
+
+def also_said(part: str, **otherwise: object) -> Callable[[dict[str, Any]], None]:
+    """The first entry of a list twice, with other values where it stands first."""
+
+    def change(row: dict[str, Any]) -> None:
+        row[part].insert(0, {**row[part][0], **otherwise})
 
     return change
 
@@ -203,6 +238,14 @@ def set_in(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
         (without_gap("export"), "not covered: export"),
         (without_gap("begun from it"), "not covered: begun from it"),
         (without_gap("undone steps"), "not covered: undone steps attempt 1: found and not named"),
+        (also_said("not_covered"), "not covered: tokenizer"),
+        (also_said("purges"), "it is named more often than it is recorded"),
+        (also_said("chain", seed=7), "chain: it names attempts [1, 1, 2], found [1, 2]"),
+        (lambda row: row["chain"].reverse(), "chain: it names attempts [2, 1], found [1, 2]"),
+        (set_in("documents_digest_method", to="a sum of the ids"), "documents_digest_method: it says"),
+        (set_in("purges", 0, "tokens", to=0), "documents: tokens is 0, found None"),
+        (set_in("weights", "dtype", to="float64"), "weights and moments: dtype is"),
+        (set_in("audited_by", to="nobody"), "audited_by: a certificate has no such field"),
     ],
 )
 def test_a_lie_in_a_certificate_is_named(

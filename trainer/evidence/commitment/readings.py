@@ -134,9 +134,9 @@ def _of_shard(read: ReadOutput, orders: Mapping[str, Order], shard: Shard, rows:
     groups: list[tuple[Collection[str], Any]] = [
         (erased, np.array(those)) for erased, those in without.items()
     ]
-    groups.append(
-        ((), np.array([row for row in range(len(ids)) if row not in taken]) if taken else slice(None))
-    )
+    left = [row for row in range(len(ids)) if row not in taken]
+    # A purge can take all documents of a shard: an empty array has no type of its own.
+    groups.append(((), np.array(left, np.int64) if taken else slice(None)))
     for contents, those in groups:
         sequences = _read_sequences(read, orders, shard, contents)
         if sequences is not None:

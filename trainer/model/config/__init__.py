@@ -1,2 +1,2 @@
-"""What a model is, read from a config.json and written back: family_table → families; description; sizes (by name). No
-torch here."""
+"""What a model is, read from a config.json and written back: families.toml → family_table → families; description;
+sizes (by name). No torch here."""

@@ -20,7 +20,7 @@ from trainer.model.config.description import (
     RouterConfig,
     YarnScaling,
 )
-from trainer.model.config.family_table import FAMILIES, HARMLESS, KEYS, NUMBER, SIZE, TRUTH, Family
+from trainer.model.config.family_table import FAMILIES, HARMLESS, KEYS, LAYERS, NUMBER, SIZE, TRUTH, Family
 
 _T = TypeVar("_T")
 
@@ -164,7 +164,7 @@ def _sliding_layers(known: Mapping[str, Any], family: Family) -> list[bool]:
         return [False for _ in layers]
     if types is not None:
         return [kind == _SLIDING for kind in types]
-    return [family.slides(known, layer) for layer in layers]
+    return [LAYERS[family.slides](known, layer) for layer in layers]
 
 
 def _pattern(values: Iterable[_T]) -> tuple[_T, ...]:
@@ -207,10 +207,11 @@ def _rotary(
         if any(isinstance(rule.scaling, YarnScaling) and not rule.scaling.truncate for rule in (full, other)):
             raise _wrong("truncate", False, "true, as this one counts for nothing here")
     rules = [other if slide else full for slide in slides]
-    if (rotates := family.rotates) is not None:
+    if family.rotates is not None:
         numbers = known.get("no_rope_layers")
         if numbers is not None and (not isinstance(numbers, list) or len(numbers) < len(slides)):
             raise _wrong("no_rope_layers", numbers, "a number for each layer")
+        rotates = LAYERS[family.rotates]
         return _pattern(rule if rotates(known, layer) else None for layer, rule in enumerate(rules))
     return _pattern(rules)
 

@@ -137,6 +137,22 @@ def test_the_root_does_not_depend_on_workers_or_on_when_it_is_made(world: World)
     assert commit_run(world.output, workers=2) == world.commitment
 
 
+def test_what_was_read_stays_committed_when_a_purge_takes_every_document_of_a_shard(
+    small: SmallOut, tmp_path: Path
+) -> None:
+    trained = Trained(small=small, folder=tmp_path, changes={"steps": 4})
+    copy_out(small, tmp_path)
+    trained.run.start()
+    output = Folder(str(trained.run.output))
+    before = commit_run(output)
+    rows = read_table(trained.out, "placements").to_pylist()
+    first = rows[0]["source"], rows[0]["shard"]
+    of_shard = {row["doc_id"] for row in rows if (row["source"], row["shard"]) == first}
+    kept = [record for record in small.records if record.status == "kept" and record.doc_id in of_shard]
+    trained.purge(*kept)
+    assert commit_run(output) == before
+
+
 def test_a_purge_alone_leaves_what_was_read_and_a_replay_proves_absence(
     small: SmallOut, tmp_path: Path
 ) -> None:
