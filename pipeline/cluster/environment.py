@@ -16,7 +16,7 @@ RAY_ENVIRONMENT: Final = {
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
-    "RAY_worker_register_timeout_seconds": "1800",
+    "RAY_worker_register_timeout_seconds": "600",
     "RAY_LD_PRELOAD_ON_WORKERS": "1",
 }
 
