@@ -52,6 +52,7 @@ from pipeline.recipe.checks import unread_keys
 from pipeline.recipe.tables import UNIT_KINDS, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import (
     Refiltering,
+    check_unpurged,
     open_earlier,
     plan_from,
     record_reuse,
@@ -98,7 +99,11 @@ def run(
             return read_summary(plan.out)
         with job_events(run_facts(plan)) as facts:
             state = RunState(plan=plan, reporter=reporter, held=held, prediction=prediction_of(plan))
-            summary = phases(state, job, run_input)
+            try:
+                summary = phases(state, job, run_input)
+            except FileNotFoundError:
+                run_input.check()  # that says more, where a purge took the file meanwhile
+                raise
             facts.outputs = [written_output(plan, summary)]
     return summary
 
@@ -135,12 +140,14 @@ def phases(state: RunState, job: ReadJob, run_input: RunInput) -> RunSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInput:
     """Where a run's documents come from: its plan, what its units need, how they are read, the tokens that may
-    be copied, and what is recorded of it once the lineage tables are committed."""
+    be copied, and what is recorded of it once the lineage tables are committed. `check` raises where they have
+    changed since."""
 
     plan: RunPlan
     job: ReadJob
     read: Callable[[RunState, ReadJob, BadRecordWatch], list[ReadResult]]
     placed: PlacedTokens | None = None
+    check: Callable[[], None] = lambda: None
     check_and_record: Callable[[RunState], None] = lambda state: None
 
 
@@ -177,6 +184,7 @@ def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
         job=job,
         read=read_texts,
         placed=placed,
+        check=lambda: check_unpurged(earlier),
         check_and_record=lambda state: record_reuse(state, refiltering),
     )
 

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,7 @@ from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 
 STOP: Final = "stop-requested"
-"""The file in the output at whose sight a run saves a checkpoint and ends."""
+"""The file in the output that names, a line each, the launches that are to save a checkpoint and end."""
 _STARTS_WITHOUT_PROGRESS: Final = 4
 _STOP_POLL_SECONDS: Final = 5.0
 _ON_ONE_RANK: Final = (FencedOutError, StoreError)
@@ -93,28 +94,28 @@ def train_on_ray(
     output.remove(STOP)
     shown = following(output, recipe.train.steps) if shows_progress else contextlib.nullcontext()
     if recipe.train.recovery.mode == "in_place":
-        return _train_in_place(recipe, workers, output, shown)
+        return _train_in_place(recipe, workers, shown)
     job = _job(recipe, workers)
     # Tried again as long as that gets on: `_no_use_in_starting` says when it does not.
     trainer = _trainer(_work, workers, job, _run_config(job.launch, output, "ray", max_failures=-1))
-    with stopped_by_signals(lambda: output.publish(STOP, b"")), shown:
+    with stopped_by_signals(lambda: ask_to_stop(output, job.launch)), shown:
         ended = trainer.fit()
-    output.remove(STOP)
+    if asked_to_stop(output) <= {job.launch}:
+        output.remove(STOP)
     output.remove_tree("ray")
     return result_of(ended.return_value)
 
 
 def _train_in_place(
-    recipe: TrainRecipe, workers: Workers, output: Folder, shown: contextlib.AbstractContextManager[None]
+    recipe: TrainRecipe, workers: Workers, shown: contextlib.AbstractContextManager[None]
 ) -> TrainingResult:
     """With actors of our own: whatever Ray Train does about a failure ends the processes that are left
     too."""
     if "GPU" in workers.each:
         raise RecipeError(NO_GPUS, "train.recovery.mode")
-    with stopped_by_signals(lambda: output.publish(STOP, b"")), shown:
-        result = train_supervised(recipe, partial(_ActorProcesses, recipe, workers), _StopFile(output))
-    output.remove(STOP)
-    return result
+    stop = threading.Event()
+    with stopped_by_signals(stop.set), shown:
+        return train_supervised(recipe, partial(_ActorProcesses, recipe, workers), stop.is_set)
 
 
 class _ActorProcesses:
@@ -330,7 +331,7 @@ def _work(config: Mapping[str, _WorkerJob]) -> RankOutcome:
     context = LaunchContext(
         process=process,
         more_sinks=(RayMetrics(recipe.run.name),) if is_first else (),
-        stop_requested=_StopFile(output) if is_first else lambda: False,
+        stop_requested=_StopFile(output, job.launch) if is_first else lambda: False,
         began_at=began_at,
     )
     try:
@@ -385,7 +386,7 @@ def _error_file(launch: str) -> str:
 
 
 def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str | None:
-    if output.exists(STOP):
+    if launch in asked_to_stop(output):
         return "a stop was asked for while the workers were being started again; the same call goes on"
     step = newest_step(recipe)
     starts = f"ray/starts/{launch}"
@@ -400,18 +401,32 @@ def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str
     )
 
 
-class _StopFile:
-    """Whether the stop file is there; an object store is asked every few seconds only."""
+def ask_to_stop(output: Folder, launch: str) -> None:
+    """Ask this launch of the run to save a checkpoint and end, and no other one: a call that waits for its
+    workers is stopped without the run that they would have superseded."""
+    output.publish(STOP, "".join(f"{each}\n" for each in sorted(asked_to_stop(output) | {launch})).encode())
 
-    def __init__(self, output: Folder) -> None:
-        self._output = output
+
+def asked_to_stop(output: Folder) -> set[str]:
+    """The launches that are to end."""
+    try:
+        return set(output.read(STOP).decode().splitlines())
+    except FileNotFoundError:
+        return set()
+
+
+class _StopFile:
+    """Whether the stop file names a launch; an object store is asked every few seconds only."""
+
+    def __init__(self, output: Folder, launch: str) -> None:
+        self._output, self._launch = output, launch
         self._asked = 0.0
         self._found = False
 
     def __call__(self) -> bool:
         now = time.monotonic()
         if not self._found and (not self._output.is_remote or now - self._asked > _STOP_POLL_SECONDS):
-            self._asked, self._found = now, self._output.exists(STOP)
+            self._asked, self._found = now, self._launch in asked_to_stop(self._output)
         return self._found
 
 

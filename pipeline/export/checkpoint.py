@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.places import shown_place
+
+_OF_TOKENIZER: Final = ("tokenizer.json", "tokenizer_config.json", "tokenizer.tiktoken")
+"""The names of `Tokenizer.files`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ def export_checkpoint(
     from trainer.huggingface.model_card import averaged_checkpoints, read_card
     from trainer.model.config.family_table import FAMILIES
 
-    check_outside("--to", to)
+    check_outside("--to", to, is_folder=True)
     if not output.exists("model.json"):
         raise RecipeError(
             f"{output.url} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice"
@@ -55,6 +59,7 @@ def export_checkpoint(
     family = card.config.family
     files = tokenizer_files(card.tokenizer, tokenizer)
     averaged = averaged_checkpoints(output, step, average)
+    _make_room(Folder(to), card.tokenizer)
 
     from trainer.huggingface.export import export_run  # with torch, which a wrong path need not wait for
 
@@ -68,6 +73,21 @@ def export_checkpoint(
         split_by=family if files and FAMILIES[family].own_splitting else None,
         averaged_steps=tuple(each.step for each in averaged) if average > 1 else (),
     )
+
+
+def _make_room(folder: Folder, tokenizer: TokenizerIdentity) -> None:
+    """Remove what an earlier export left of another tokenizer, whose ids are not those of these weights. RecipeError
+    where the folder holds a model that is no export: its files would be replaced."""
+    from trainer.huggingface.exported import MADE_FROM, made_from
+
+    if folder.exists(MADE_FROM):
+        if made_from(folder).tokenizer.hash != tokenizer.hash:
+            for name in _OF_TOKENIZER:
+                folder.remove(name)
+    elif folder.exists("config.json"):  # which an export that was killed has not yet
+        raise RecipeError(
+            f"--to {folder.url} holds a model that no `sluice export` wrote: name a new folder, or empty this one"
+        )
 
 
 def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, bytes]:

@@ -135,7 +135,8 @@ def export(asked: CorpusExport, write_all: WriteAll) -> ExportResult:
     _check(asked, index)
     with clear_errors(asked.to), _alone(asked) as hold_out:
         held = _claimed(asked, index)
-        if held is not None and held.version == index.version and (row := _recorded(asked, held)):
+        row = _recorded(asked, held) if held is not None and held.version == index.version else None
+        if held is not None and row is not None and held.files().keys() <= set(asked.to.names()):
             _remove_strays(asked.to, None, held)  # a backup may have brought some back
             if not is_covered(asked.out, (TABLE,)):
                 with hold_out():
@@ -220,7 +221,7 @@ def write_export(asked: CorpusExport, index: Index, write_all: WriteAll) -> Mani
         shard_units(index, asked.request) if reads_tokens(asked.request) else text_units(index, asked.request)
     )
     before = read_manifest(asked.to)
-    kept = up_to_date(planned, before.units) if before is not None else {}
+    kept = {} if before is None else up_to_date(planned, before.units, set(asked.to.names()))
     job = _job(asked, index)
     written = write_all(job, [unit for unit in planned if unit.key not in kept])
     by_name = kept | {unit.unit: unit for unit in written}
@@ -328,16 +329,18 @@ def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
                 " folder, or empty this one"
             )
         return None
-    _refuse_differences(asked, held, _corpus(asked.out, index), is_known=manifest is None or _is_known(asked))
+    _refuse_differences(
+        asked, held, _corpus(asked.out, index), is_known=manifest is None or _is_known(asked, manifest.name)
+    )
     return manifest
 
 
-def _is_known(asked: CorpusExport) -> bool:
-    """Whether lineage has an export of this name and place: it is recorded before its manifest is written. A
-    copy of the OUT made before that, or a run of the same recipe, has none: its purges would not meet those
-    of the OUT. A copy made after that has it too, and it stays the original's."""
-    known = any((row.name, row.place) == (asked.name, asked.to.url) for row in read_exports(asked.out))
-    return known and original_of(asked.out, asked.name, asked.to.url) is None
+def _is_known(asked: CorpusExport, name: str) -> bool:
+    """Whether lineage has an export of that name at the place that is asked for: it is recorded before its
+    manifest is written. A copy of the OUT made before that, or a run of the same recipe, has none: its purges
+    would not meet those of the OUT. A copy made after that has it too, and it stays the original's."""
+    known = any((row.name, row.place) == (name, asked.to.url) for row in read_exports(asked.out))
+    return known and original_of(asked.out, name, asked.to.url) is None
 
 
 def _refuse_differences(

@@ -18,7 +18,8 @@ _TOKENIZER = "tokenizer.json"
 def check_export(folder: Folder, output: str | None = None) -> Iterator[CheckedPart]:
     """The parts of an exported folder, each with why it does not hold: as of `trainer.huggingface.read_back`, and
     its tokenizer. `output`: where the run lies now; None: where it lay. Errors as of `read_back`."""
-    from trainer.huggingface.read_back import CheckedPart, made_from, read_back
+    from trainer.huggingface.exported import made_from
+    from trainer.huggingface.read_back import CheckedPart, read_back
 
     made = made_from(folder)
     yield from read_back(folder, Folder(output or made.output))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -135,7 +135,14 @@ def sources_of(index: Index) -> set[str]:
     return {shard.source for shard in index.shards} | {part.source for part in index.documents}
 
 
-def up_to_date(wanted: Sequence[ExportUnit], made: Iterable[ExportedUnit]) -> dict[str, ExportedUnit]:
-    """The units of an earlier export that were made from what the wanted ones would be made from, by name."""
+def up_to_date(
+    wanted: Sequence[ExportUnit], made: Iterable[ExportedUnit], there: Collection[str]
+) -> dict[str, ExportedUnit]:
+    """The units of an earlier export that were made from what the wanted ones would be made from, by name, and whose
+    files are all `there`."""
     inputs = {unit.key: unit.inputs for unit in wanted}
-    return {unit.unit: unit for unit in made if inputs.get(unit.unit) == unit.inputs}
+    return {
+        unit.unit: unit
+        for unit in made
+        if inputs.get(unit.unit) == unit.inputs and all(file.file in there for file in unit.files)
+    }

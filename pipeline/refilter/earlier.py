@@ -301,17 +301,20 @@ def _settled(
 
 
 def record_reuse(run: RunState, refiltering: Refiltering) -> None:
-    """Record in lineage which steps an earlier run had run, once the tables are committed.
+    """Record in lineage which steps an earlier run had run, once the tables are committed. RecipeError as
+    `check_unpurged`."""
+    check_unpurged(refiltering.earlier)
+    append(run.out, "reused_steps", _reused_steps(run.plan, refiltering), f"from:{run.plan.key}")
 
-    RecipeError if the earlier output was purged from while this run read it."""
-    earlier = refiltering.earlier
+
+def check_unpurged(earlier: EarlierRun) -> None:
+    """RecipeError if the earlier output was purged from since it was opened."""
     now = output_identity(earlier.out.url, "--from")
     if now != earlier.held:
         raise RecipeError(
             f"--from {earlier.out.url} was purged from while it was read (it held {earlier.held}, now {now}):"
             " nothing was finished; run into a new output"
         )
-    append(run.out, "reused_steps", _reused_steps(run.plan, refiltering), f"from:{run.plan.key}")
 
 
 def _reused_steps(plan: RunPlan, refiltering: Refiltering) -> pa.Table:

@@ -13,11 +13,12 @@ import pytest
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from lineage.storage.folder import Folder
 from pipeline.cluster.session import ray_session
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
 from trainer.in_place.survivor import ParticipantJob
-from trainer.launch import _ActorProcesses, train_on_ray
+from trainer.launch import STOP, _ActorProcesses, ask_to_stop, train_on_ray
 from trainer.processes.placement import local_cpus, workers_of
 
 
@@ -32,6 +33,30 @@ def test_a_run_on_ray_train_has_the_losses_of_a_plain_process(tmp_path: Path, sm
     plain = Run(data=corpus, output=tmp_path / "plain", changes=changes)
     plain.start()
     assert run.losses() == plain.losses()
+
+
+@pytest.mark.slow
+def test_a_call_that_is_stopped_before_its_workers_are_there_stops_no_other_call_of_the_run(
+    tmp_path: Path, small_ray: None
+) -> None:
+    corpus = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
+    changes = {"workers": 1, "steps": 60, "checkpoint": {"every": 50}, "record_batches": False}
+    run = Run(data=corpus, output=tmp_path / "on-ray", changes=changes)
+    metrics, asked = run.output / "metrics.jsonl", list[int]()
+
+    def stop_the_other() -> None:
+        while not metrics.exists() or metrics.read_text().count("\n") < 5:
+            time.sleep(0.01)
+        ask_to_stop(Folder(str(run.output)), "another-launch")
+        asked.append(metrics.read_text().count("\n"))
+
+    other = threading.Thread(target=stop_the_other, daemon=True)
+    other.start()
+    with ray_session("local", training_cpus=local_cpus(run.recipe().train)):
+        result = train_on_ray(run.recipe())
+    assert asked[0] < 60, "the run was under way"
+    assert (result.step, result.finished) == (60, True)
+    assert (run.output / STOP).exists(), "the other call has still to see it"
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Final
 
 from lineage.index.output_index import TokenizerIdentity
 from lineage.json_record import JsonRecord
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 
 GENERATION: Final = "generation_config.json"
@@ -55,6 +56,20 @@ class ExportRecord(JsonRecord):
         else:
             what = f"checkpoint of step {self.step}"
         return f"moving average of the weights in the {what}" if self.ema else what
+
+
+def made_from(folder: Folder) -> MadeFrom:
+    """Which checkpoint of which run a folder says that it is. RecipeError where it says nothing."""
+    if not folder.exists(MADE_FROM):
+        raise RecipeError(
+            f"{folder.url} has no {MADE_FROM}: expected a folder that `sluice export RUN_OUTPUT` wrote"
+        )
+    try:
+        return MadeFrom.from_json(json.loads(folder.read(MADE_FROM)))
+    except (ValueError, TypeError) as error:
+        raise RecipeError(
+            f"{folder.at(MADE_FROM)}: expected what `sluice export` wrote ({error!r})"
+        ) from error
 
 
 def record_exported(output: Folder, record: ExportRecord) -> None:

@@ -114,6 +114,10 @@ def new_rows(found: WeightsFolder, model: ModelConfig) -> Iterator[str]:
 
 def _described(folder: Folder) -> ModelConfig:
     where = folder.at("config.json")
+    if not folder.exists("config.json"):
+        raise CheckpointError(
+            f"{folder.url} has no config.json, which an export writes last: was it, or a download or copy, cut off?"
+        )
     try:
         raw = json.loads(folder.read("config.json"))
     except ValueError as error:

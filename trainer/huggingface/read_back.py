@@ -10,11 +10,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.export import export_of
-from trainer.huggingface.exported import GENERATION, MADE_FROM, MadeFrom
+from trainer.huggingface.exported import GENERATION, MADE_FROM, made_from
 from trainer.huggingface.folder import WeightsFolder, open_described
 from trainer.huggingface.model_card import averaged_checkpoints, read_card
 from trainer.huggingface.weights import (
@@ -37,20 +36,6 @@ class CheckedPart(NamedTuple):
 
     what: str
     why: str
-
-
-def made_from(folder: Folder) -> MadeFrom:
-    """Which checkpoint of which run a folder says that it is. RecipeError where it says nothing."""
-    if not folder.exists(MADE_FROM):
-        raise RecipeError(
-            f"{folder.url} has no {MADE_FROM}: expected a folder that `sluice export RUN_OUTPUT` wrote"
-        )
-    try:
-        return MadeFrom.from_json(json.loads(folder.read(MADE_FROM)))
-    except (ValueError, TypeError) as error:
-        raise RecipeError(
-            f"{folder.at(MADE_FROM)}: expected what `sluice export` wrote ({error!r})"
-        ) from error
 
 
 def read_back(folder: Folder, output: Folder) -> Iterator[CheckedPart]:
@@ -85,6 +70,8 @@ def _difference(folder: Folder, name: str, expected: Mapping[str, Any]) -> str:
         held = json.loads(folder.read(name))
     except ValueError as error:
         return f"is no JSON ({error})"
+    if not isinstance(held, dict):
+        return "is no object of JSON"
     # As they look when they are read back: tuples are lists.
     wanted = json.loads(json.dumps(expected))
     keys = [key for key in {**wanted, **held} if wanted.get(key) != held.get(key)]

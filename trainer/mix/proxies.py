@@ -209,6 +209,13 @@ def open_ablation(
         model=config,
         num_held_out=_num_held_out(corpus, recipe),
     )
+    if unjudged := [source for source, held in ablation.num_held_out.items() if held == 0]:
+        raise RecipeError(
+            f"train.validation = {recipe.train.validation:g} holds out no sequence of"
+            f" {', '.join(map(repr, unjudged))}: each mixture is judged by the validation loss of every source;"
+            " hold out a larger share, or join a source so small to another",
+            "train.validation",
+        )
     # What each proxy would refuse. Those of a design that is published began with weights that fit, if any.
     check_layout(ablation.proxy(ablation.points[0]).train, config)
     if not ablation.folder.exists(_DESIGN):
@@ -336,8 +343,7 @@ def publish_result(ablation: Ablation, point: Point) -> ProxyResult:
     if missing:
         raise AblationError(
             f"proxy run {point.name} has no validation loss of {', '.join(missing)}: it was stopped or"
-            f" diverged, or "
-            "train.validation holds out no sequence of a source so small. The same call continues"
+            " diverged. The same call continues"
         )
     result = ProxyResult(
         name=point.name,

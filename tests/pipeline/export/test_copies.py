@@ -257,6 +257,29 @@ def test_an_export_of_texts_is_that_of_one_output(corpus: Corpus, tmp_path: Path
     assert len(dict(readers.read_jsonl(tmp_path / "copy"))) == len(corpus.texts()) - 10
 
 
+def test_a_file_that_is_gone_is_written_again_by_the_same_call(
+    corpus: Corpus, tmp_path: Path, everywhere: Callable[[Path], dict[str, bytes]]
+) -> None:
+    corpus.export(tmp_path / "copy", "mds")
+    before = everywhere(tmp_path / "copy")
+    for name in ("index.json", next(name for name in sorted(before) if name.endswith(".mds"))):
+        (tmp_path / "copy" / name).unlink()
+        assert not corpus.export(tmp_path / "copy", "mds").was_done
+        assert everywhere(tmp_path / "copy") == before and problems(corpus) == []
+    assert corpus.export(tmp_path / "copy", "mds").was_done
+
+
+def test_an_export_in_another_format_or_of_another_name_is_of_the_same_output(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    corpus.export(tmp_path / "copy", "jsonl")
+    asked = corpus.asked(tmp_path / "copy", "parquet")
+    with pytest.raises(
+        ValueError, match=r"another export \(its name is 'copy', not 'more'; format = 'jsonl'"
+    ):
+        export(replace(asked, name="more"), in_process)
+
+
 def test_an_export_of_a_copied_output_is_not_taken_over_unless_it_is_recorded(
     corpus: Corpus, tmp_path: Path
 ) -> None:

@@ -130,3 +130,61 @@ def test_a_run_that_moved_is_named_and_a_folder_of_others_is_refused(
 def test_a_wrong_call_is_told(call: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", *call]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [CONFIG, GENERATION])
+def test_a_file_that_is_no_object_is_told(
+    world: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(world / "hf", tmp_path / "hf"))
+    (folder / name).write_text("[]")
+    assert main(["export", "--check", str(folder)]) == (2 if name == CONFIG else 1)
+    shown = capsys.readouterr()
+    assert "config.json: expected a table" in shown.err or "is no object of JSON" in shown.out
+
+
+def test_an_export_that_was_cut_off_is_told(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(world / "hf", tmp_path / "hf"))
+    (folder / CONFIG).unlink()
+    assert main(["export", "--check", str(folder)]) == 1
+    assert "has no config.json, which an export writes last" in capsys.readouterr().err
+    assert main(["export", str(world / "run"), "--step", "2", "--to", str(folder)]) == 0
+    assert (folder / CONFIG).exists()
+
+
+def test_an_export_replaces_no_model_of_others_and_goes_into_no_corpus(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    held = {CONFIG: b"{}", "model-00001-of-00002.safetensors": b"theirs"}
+    for name, data in held.items():
+        (theirs / name).write_bytes(data)
+    assert main(["export", str(world / "run"), "--to", str(theirs)]) == 2
+    assert "holds a model that no `sluice export` wrote" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in theirs.iterdir()} == held
+    assert main(["export", str(world / "run"), "--to", str(world / "out")]) == 2
+    assert "a finished output, to which nothing is added" in capsys.readouterr().err
+    assert not (world / "out" / CONFIG).exists()
+
+
+def test_an_export_leaves_no_tokenizer_of_an_earlier_one_whose_ids_are_others(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(world / "hf", tmp_path / "hf"))
+    own = {path.name for path in folder.iterdir() if path.name.startswith("tokenizer")}
+    assert own == {TOKENIZER, "tokenizer_config.json", "tokenizer.tiktoken"}
+    call = ["export", str(world / "run"), "--to", str(folder)]
+    assert main(call) == 0  # own.tiktoken is not named, and what the folder has of it are the same ids
+    assert own < {path.name for path in folder.iterdir()}
+    row = json.loads((folder / "sluice.json").read_text())
+    other = load_tokenizer(str(world / "other.tiktoken"))
+    row["tokenizer"] |= {"name": other.name, "hash": other.hash}
+    (folder / "sluice.json").write_text(json.dumps(row))
+    for name, data in other.files().items():
+        (folder / name).write_bytes(data)
+    assert main(call) == 0
+    assert "without the tokenizer" in capsys.readouterr().err
+    assert not own & {path.name for path in folder.iterdir()}

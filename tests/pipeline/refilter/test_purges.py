@@ -8,6 +8,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,12 +18,15 @@ from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
+from pipeline import process
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
+from pipeline.phases.progress import PhaseProgress, ProgressReporter
+from pipeline.recipe.load import load
 from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import recipe
-from tests.support.outputs.runs import fingerprint, run
+from tests.support.outputs.runs import fingerprint, run, write_recipe
 
 BY = ("--reason", "a takedown", "--by", "a test", "--apply")
 
@@ -81,6 +85,29 @@ def test_a_purge_leaves_no_byte_of_a_rejected_document(out: Folder) -> None:
     assert texts_of(out)[doc_id] is None
     assert not [piece for data in all_bytes(out) for piece in pieces(text) if piece in data]
     assert problems(out) == []
+
+
+@pytest.mark.parametrize("begun", ["filter parsed texts", "write lineage"])
+def test_a_run_from_texts_that_a_purge_takes_meanwhile_is_refused_by_that_purge(
+    begun: str, out: Folder, crawl: Path, tmp_path: Path
+) -> None:
+    (doc_id, *_) = ids(out, "status = 'kept'")
+
+    class Purging(ProgressReporter):
+        """Purges when a phase begins."""
+
+        @contextmanager
+        def phase(self, name: str, total: float, unit: str = "") -> Iterator[PhaseProgress]:
+            if name == begun:
+                assert main(["purge", out.url, "--doc", doc_id, *BY]) == 0
+            with super().phase(name, total, unit) as progress:
+                yield progress
+
+    plain = recipe(crawl, str(tmp_path / "there"), {"quality": {"min_words": 120}})
+    loaded = load(write_recipe(tmp_path / "recipe.toml", plain))
+    with pytest.raises(RecipeError, match=f"--from {out.url} was purged from while it was read"):
+        process.run(loaded, Purging(quiet=True), from_output=out.url)
+    assert not (tmp_path / "there" / "index.json").exists()
 
 
 def test_a_purge_of_a_kept_document_cleans_its_kept_text_and_those_that_repeat_it(out: Folder) -> None:

@@ -217,6 +217,14 @@ def test_recipes_that_cannot_be_ablated_are_refused(corpus: str, tmp_path: Path)
         open_ablation(recipe(corpus, tmp_path, SMALL | {"caps": {"blogs": 0.1}}))
 
 
+def test_a_source_of_which_nothing_is_held_out_is_refused_before_a_run_begins(tmp_path: Path) -> None:
+    corpus = make_corpus(str(tmp_path / "out"), {"web": [9000], "books": [6000], "poems": [70]}).url
+    asked = SMALL | {"runs": 5}
+    with pytest.raises(RecipeError, match=r"train\.validation = 0\.1 holds out no sequence of 'poems': "):
+        open_ablation(recipe(corpus, tmp_path, asked))
+    assert open_ablation(recipe(corpus, tmp_path, asked, validation=0.2)).num_held_out["poems"] == 1
+
+
 @pytest.mark.slow
 def test_a_killed_ablation_repeats_no_finished_run(corpus: str, tmp_path: Path) -> None:
     ablation = open_ablation(recipe(corpus, tmp_path, SMALL))
