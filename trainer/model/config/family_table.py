@@ -25,9 +25,10 @@ class Family:
     """A model_type: the class of transformers that has its tensors' names, and how its config.json is read.
 
     `left_out`: keys that it reads beside the usual ones and may leave out, and what they are then, which are
-    the defaults of its class; `needed`: those that must be there; `aliases`: other names of keys. `only`, `harmless`:
-    keys that may have one value alone, or any, beside those of every family. `fixed`: by their paths, the fields of
-    the description that every model of it has so. `slides`: of `LAYERS`, the layers that have the window where
+    the defaults of its class; `needed`: those that must be there; `aliases`: other names of keys. `only`: keys that
+    may be missing or have this one value, in place of that of `[every.only]`; `harmless`: keys that may have any,
+    also those of `[every.only]`. `fixed`: by their paths, the fields of the description that every model of it has
+    so, unless a key that it reads says otherwise. `slides`: of `LAYERS`, the layers that have the window where
     `layer_types` does not say so (None: none has); `rotates`: those that have rotary positions (None: every one).
     `local_theta`: layers with a window have a rotary base of their own, this one if none is given, and only the
     others have scaled positions; None: all layers have the same. `scales_embedding`: by the root of its width.

@@ -21,7 +21,7 @@ from trainer.model.config.description import (
     RouterConfig,
     YarnScaling,
 )
-from trainer.model.config.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
+from trainer.model.config.families import PLANNED_KINDS, TRAINED_KINDS, from_hugging_face, to_hugging_face
 from trainer.model.config.family_table import FAMILIES as FAMILY_TABLE
 
 SHAPE = {
@@ -55,6 +55,23 @@ def test_the_defaults_of_each_kind(kind: str, expected: tuple[float, float, int]
     (rule,) = config.rotary
     assert rule is not None
     assert (rule.theta, config.norm_eps, config.num_kv_heads) == expected
+
+
+WIDE = SHAPE | {"hidden_size": 1024, "num_hidden_layers": 36, "num_attention_heads": 128}
+"""Its heads fit every class's own number of key-value heads, its layers reach every pattern's end."""
+ALSO_NEEDED = EXPERTS | {
+    "n_routed_experts": 16, "moe_intermediate_size": 32, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8, "v_head_dim": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TRAINED_KINDS)
+def test_what_a_family_leaves_out_is_what_its_class_writes(kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    given = WIDE | {name: ALSO_NEEDED[name] for name in FAMILY_TABLE[kind].needed}
+    theirs = transformers.AutoConfig.for_model(kind, **given).to_dict()
+    ours = from_hugging_face(given | {"model_type": kind}, where="config.json")
+    assert ours == from_hugging_face(theirs, where="config.json")
 
 
 LLAMA3 = {
