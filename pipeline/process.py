@@ -132,7 +132,8 @@ def phases(state: RunState, job: ReadJob, run_input: RunInput) -> RunSummary:
             shards = shard(state, parted.groups)
         joined = record(state, job, parted, shards, read_results)
         # The last that can refuse the run: index.json is not there yet.
-        run_input.check_and_record(state)
+        run_input.check()
+        run_input.record_reuse(state)
     index = output_index(tokenizer, shards, plan.units, read_results, joined)
     return publish(state, index, read_results, joined, compared, parted=parted, inside=inside)
 
@@ -148,7 +149,7 @@ class RunInput:
     read: Callable[[RunState, ReadJob, BadRecordWatch], list[ReadResult]]
     placed: PlacedTokens | None = None
     check: Callable[[], None] = lambda: None
-    check_and_record: Callable[[RunState], None] = lambda state: None
+    record_reuse: Callable[[RunState], None] = lambda state: None
 
 
 def from_inputs(recipe: PipelineRecipe) -> RunInput:
@@ -185,7 +186,7 @@ def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
         read=read_texts,
         placed=placed,
         check=lambda: check_unpurged(earlier),
-        check_and_record=lambda state: record_reuse(state, refiltering),
+        record_reuse=lambda state: record_reuse(state, refiltering),
     )
 
 

@@ -52,7 +52,8 @@ from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 
 STOP: Final = "stop-requested"
-"""The file in the output that names, a line each, the launches that are to save a checkpoint and end."""
+"""The folder in the output with a file for each launch that is to save a checkpoint and end, and no other launch of the
+run: a call that waits for its workers is stopped without the one that these would have superseded."""
 _STARTS_WITHOUT_PROGRESS: Final = 4
 _STOP_POLL_SECONDS: Final = 5.0
 _ON_ONE_RANK: Final = (FencedOutError, StoreError)
@@ -91,17 +92,17 @@ def train_on_ray(
     workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0), recipe.train.recovery.spares)
     if not recipe.ray.grows:
         check_workers(workers)
-    output.remove(STOP)
+    output.remove_tree(STOP)
     shown = following(output, recipe.train.steps) if shows_progress else contextlib.nullcontext()
     if recipe.train.recovery.mode == "in_place":
         return _train_in_place(recipe, workers, shown)
     job = _job(recipe, workers)
     # Tried again as long as that gets on: `_no_use_in_starting` says when it does not.
     trainer = _trainer(_work, workers, job, _run_config(job.launch, output, "ray", max_failures=-1))
-    with stopped_by_signals(lambda: ask_to_stop(output, job.launch)), shown:
+    stop = stop_file(job.launch)
+    with stopped_by_signals(lambda: output.publish(stop, b"")), shown:
         ended = trainer.fit()
-    if asked_to_stop(output) <= {job.launch}:
-        output.remove(STOP)
+    output.remove(stop)
     output.remove_tree("ray")
     return result_of(ended.return_value)
 
@@ -386,7 +387,7 @@ def _error_file(launch: str) -> str:
 
 
 def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str | None:
-    if launch in asked_to_stop(output):
+    if output.exists(stop_file(launch)):
         return "a stop was asked for while the workers were being started again; the same call goes on"
     step = newest_step(recipe)
     starts = f"ray/starts/{launch}"
@@ -401,32 +402,23 @@ def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str
     )
 
 
-def ask_to_stop(output: Folder, launch: str) -> None:
-    """Ask this launch of the run to save a checkpoint and end, and no other one: a call that waits for its
-    workers is stopped without the run that they would have superseded."""
-    output.publish(STOP, "".join(f"{each}\n" for each in sorted(asked_to_stop(output) | {launch})).encode())
-
-
-def asked_to_stop(output: Folder) -> set[str]:
-    """The launches that are to end."""
-    try:
-        return set(output.read(STOP).decode().splitlines())
-    except FileNotFoundError:
-        return set()
+def stop_file(launch: str) -> str:
+    """The file that asks this launch to end."""
+    return f"{STOP}/{launch}"
 
 
 class _StopFile:
-    """Whether the stop file names a launch; an object store is asked every few seconds only."""
+    """Whether the stop file of a launch is there; an object store is asked every few seconds only."""
 
     def __init__(self, output: Folder, launch: str) -> None:
-        self._output, self._launch = output, launch
+        self._output, self._name = output, stop_file(launch)
         self._asked = 0.0
         self._found = False
 
     def __call__(self) -> bool:
         now = time.monotonic()
         if not self._found and (not self._output.is_remote or now - self._asked > _STOP_POLL_SECONDS):
-            self._asked, self._found = now, self._launch in asked_to_stop(self._output)
+            self._asked, self._found = now, self._output.exists(self._name)
         return self._found
 
 

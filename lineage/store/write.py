@@ -119,8 +119,8 @@ def write_bucket(out: Folder, name: str, bucket: int, pieces: Iterable[pa.Table]
 
     The rows come in `pieces`, each in any order, all of one piece before those of the next in the order of the
     table; columns that are missing are null. Nothing is written for no rows. Writing the same rows again replaces
-    the same files with the same bytes, whatever the pieces. Memory: that of a piece, several times over, and the
-    bytes of a file."""
+    the same files with the same bytes, whatever the pieces. Memory: that of a piece twice, and of a row group several
+    times over."""
     sorted_pieces = (_sorted(name, conform(rows, schema_of(name, rows))) for rows in pieces)
     ordered = itertools.chain.from_iterable(sorted_pieces)
     step = 2 * ROWS_PER_BUCKET

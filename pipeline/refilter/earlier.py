@@ -301,9 +301,7 @@ def _settled(
 
 
 def record_reuse(run: RunState, refiltering: Refiltering) -> None:
-    """Record in lineage which steps an earlier run had run, once the tables are committed. RecipeError as
-    `check_unpurged`."""
-    check_unpurged(refiltering.earlier)
+    """Record in lineage which steps an earlier run had run, once the tables are committed."""
     append(run.out, "reused_steps", _reused_steps(run.plan, refiltering), f"from:{run.plan.key}")
 
 

@@ -18,7 +18,7 @@ from pipeline.cluster.session import ray_session
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
 from trainer.in_place.survivor import ParticipantJob
-from trainer.launch import STOP, _ActorProcesses, ask_to_stop, train_on_ray
+from trainer.launch import _ActorProcesses, stop_file, train_on_ray
 from trainer.processes.placement import local_cpus, workers_of
 
 
@@ -47,7 +47,7 @@ def test_a_call_that_is_stopped_before_its_workers_are_there_stops_no_other_call
     def stop_the_other() -> None:
         while not metrics.exists() or metrics.read_text().count("\n") < 5:
             time.sleep(0.01)
-        ask_to_stop(Folder(str(run.output)), "another-launch")
+        Folder(str(run.output)).publish(stop_file("another-launch"), b"")
         asked.append(metrics.read_text().count("\n"))
 
     other = threading.Thread(target=stop_the_other, daemon=True)
@@ -56,7 +56,7 @@ def test_a_call_that_is_stopped_before_its_workers_are_there_stops_no_other_call
         result = train_on_ray(run.recipe())
     assert asked[0] < 60, "the run was under way"
     assert (result.step, result.finished) == (60, True)
-    assert (run.output / STOP).exists(), "the other call has still to see it"
+    assert (run.output / stop_file("another-launch")).exists(), "the other call has still to see it"
 
 
 @pytest.mark.slow
