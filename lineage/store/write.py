@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -56,6 +58,8 @@ _WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """Arrow types with 64-bit offsets, by those with 32-bit ones."""
 
 _MOST_RANGES: Final = 1024
+_COMBINED_ROWS: Final = 4 * GROUP_ROWS
+"""Of a piece that is copied to be put in order: more are taken from where they lie."""
 
 Bounds = dict[str, tuple[Bound, Bound]]
 """The least and the greatest value of each column that files are pruned by."""
@@ -315,10 +319,38 @@ def _sorted(name: str, rows: pa.Table) -> Iterator[pa.Table]:
     # All rows of a host are in one bucket, and their URLs may be more than the 2 GiB that 32-bit offsets
     # reach. Parquet knows no offsets: the files are the same.
     wide = pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema])
-    whole = rows.cast(wide).combine_chunks()
-    # A hot key's piece is as large as the corpus: taken at once it would be there twice more.
+    if len(rows) <= _COMBINED_ROWS:
+        yield rows.cast(wide).combine_chunks().take(order)
+        return
+    # A hot key's piece is as large as the corpus, and lies in files that are mapped: only a row group of it is copied.
+    batches = rows.to_batches()
+    starts = np.cumsum([0, *map(len, batches)])
     for first in range(0, len(order), GROUP_ROWS):
-        yield whole.take(order.slice(first, GROUP_ROWS))
+        places = order.slice(first, GROUP_ROWS).to_numpy().astype(np.int64)
+        yield _rows_at(batches, starts, places, wide)
+
+
+def _rows_at(
+    batches: Sequence[pa.RecordBatch],
+    starts: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    wide: pa.Schema,
+) -> pa.Table:
+    """The rows at these places among all rows of the batches, of which each begins at its start; the last start is the
+    end of all."""
+    by_place = np.argsort(places, kind="stable")
+    ordered = places[by_place]
+    bounds = np.searchsorted(ordered, starts)
+    found = [
+        batch.take(pa.array(ordered[begin:end] - start))
+        for batch, start, (begin, end) in zip(
+            batches, starts[:-1].tolist(), itertools.pairwise(bounds.tolist()), strict=True
+        )
+        if begin < end
+    ]
+    back = np.empty(len(places), np.int64)
+    back[by_place] = np.arange(len(places))
+    return pa.Table.from_batches(found).cast(wide).combine_chunks().take(pa.array(back))
 
 
 def _sums(name: str, bounds: Sequence[Bounds], metadata: pq.FileMetaData, data: memoryview) -> Sums:

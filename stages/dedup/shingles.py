@@ -13,7 +13,8 @@ marks are left out here). A text without any has the words that white space part
 from __future__ import annotations
 
 import re
-from itertools import repeat
+from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Final
 
 import numpy as np
@@ -29,6 +30,8 @@ U64 = npt.NDArray[np.uint64]
 _NOT_ZERO: Final = np.uint64(0x9E3779B97F4A7C15)
 """Added to a character's number, so that no character is 0, which the finaliser leaves as it is."""
 _CODE_TOKEN: Final = re.compile(r"[A-Za-z0-9_]+")
+_SPACE: Final = re.compile(r"\s")
+_PIECE_CHARS: Final = 1 << 16
 _UNSPACED: Final = re.compile(
     "["
     "\u0e00-\u0eff"  # Thai, Lao
@@ -48,23 +51,36 @@ def words(text: str) -> list[bytes]:
     return found.encode("utf-8", "surrogatepass").split(b" ") if found else []
 
 
-def code_tokens(text: str) -> list[bytes]:
-    """The runs of ASCII letters, digits and underscores in `text`, in order; the words of a text without
-    any."""
-    found = _CODE_TOKEN.findall(text)
-    return [token.encode() for token in found] if found else words(text)
+def _code_tokens(text: str) -> list[bytes]:
+    """The runs of ASCII letters, digits and underscores in `text`, in order."""
+    return [token.encode() for token in _CODE_TOKEN.findall(text)]
 
 
-def _compared_words(text: str, table: DedupTable) -> list[bytes]:
-    split = code_tokens if table.shingle_unit == "code" else words
-    found = split(normalised(text, table.normalise))
-    return [] if table.normalise == "fineweb" and len(found) < table.shingle else found
+def _compared_words(text: str, table: DedupTable) -> Iterator[list[bytes]]:
+    """The words that `text` is compared by, piece after piece: those of a text of 10 MB take a hundred at once.
+
+    Nothing that normalising does reaches across white space, so the pieces give the words of the whole."""
+    is_code = table.shingle_unit == "code" and any(map(_CODE_TOKEN.search, _compared_pieces(text, table)))
+    return map(_code_tokens if is_code else words, _compared_pieces(text, table))
+
+
+def _compared_pieces(text: str, table: DedupTable) -> Iterator[str]:
+    begin = 0
+    while cut := _SPACE.search(text, begin + _PIECE_CHARS):
+        yield normalised(text[begin : cut.start()], table.normalise)
+        begin = cut.end()
+    yield normalised(text[begin:], table.normalise)
 
 
 def _compared_characters(text: str, table: DedupTable) -> str:
     compared = normalised(text, table.normalise)
     is_too_short = table.normalise == "fineweb" and len(compared) < table.shingle
     return "" if is_too_short or compared.isspace() else compared
+
+
+def _fewest(table: DedupTable) -> int:
+    """The words of a text that has a shingle."""
+    return table.shingle if table.normalise == "fineweb" else 1
 
 
 def shingle_strings(text: str, table: DedupTable) -> list[bytes]:
@@ -75,8 +91,8 @@ def shingle_strings(text: str, table: DedupTable) -> list[bytes]:
         compared = _compared_characters(text, table)
         places = range(max(1, len(compared) - size + 1)) if compared else ()
         return [compared[start : start + size].encode("utf-8", "surrogatepass") for start in places]
-    found = _compared_words(text, table)
-    if not found:
+    found = list(chain.from_iterable(_compared_words(text, table)))
+    if len(found) < _fewest(table):
         return []
     return [b" ".join(found[start : start + size]) for start in range(max(1, len(found) - size + 1))]
 
@@ -93,8 +109,12 @@ def shingle_hashes(text: str, table: DedupTable, key: int = 0) -> U64:
         numbers = np.frombuffer(data, "<u4").astype(np.uint64)
         hashed = mix(mix(numbers + _NOT_ZERO) + np.uint64(key))
     else:
-        found = _compared_words(text, table)
-        hashed = np.fromiter(map(xxh3_64_intdigest, found, repeat(key)), np.uint64, len(found))
+        pieces = [
+            np.fromiter(map(xxh3_64_intdigest, found, repeat(key)), np.uint64, len(found))
+            for found in _compared_words(text, table)
+        ]
+        hashed = np.concatenate(pieces)
+        hashed = hashed if len(hashed) >= _fewest(table) else hashed[:0]
     return mix(window_hashes(hashed, min(table.shingle, max(len(hashed), 1))))
 
 

@@ -76,20 +76,27 @@ def data_files(out: Folder) -> dict[str, bytes]:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 100_000))
+@given(
+    st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 100_000), st.sampled_from((0, 5))
+)
 def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilling(
-    tmp_path_factory: pytest.TempPathFactory, shuffled: random.Random, batch: int, buffered: int
+    tmp_path_factory: pytest.TempPathFactory,
+    shuffled: random.Random,
+    batch: int,
+    buffered: int,
+    combined: int,
 ) -> None:
     straight, mixed = (Folder(str(tmp_path_factory.mktemp("out"))) for _ in range(2))
     order = list(range(NUM))
     shuffled.shuffle(order)
     written = []
-    for out, numbers, size, buffer_bytes in (
-        (straight, list(range(NUM)), NUM, 10**8),
-        (mixed, order, batch, buffered),
+    for out, numbers, size, buffer_bytes, combined_rows in (
+        (straight, list(range(NUM)), NUM, 10**8, NUM),
+        (mixed, order, batch, buffered, combined),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(write, "ROWS_PER_BUCKET", 16)
+            patch.setattr(write, "_COMBINED_ROWS", combined_rows)
             with Shuffle(table_pieces({"documents": NUM}), buffer_bytes=buffer_bytes) as shuffle:
                 for start in range(0, NUM, size):
                     add_documents(shuffle, documents_table(numbers[start : start + size]))
@@ -234,18 +241,25 @@ def test_a_key_that_overfills_its_bucket_gets_several_files(
     assert [file.num_rows for file in files] == [10, 10, 3]
 
 
+@pytest.mark.parametrize("combined", [0, 1 << 20])
 @pytest.mark.parametrize("ends", [(1, 2), (16_384, 20_000), (5, 16_383, 16_385, 49_000)])
-def test_the_pieces_that_a_bucket_comes_in_change_no_byte(tmp_path: Path, ends: tuple[int, ...]) -> None:
-    """Row groups begin and end inside of pieces, and where one ends."""
+def test_the_pieces_that_a_bucket_comes_in_change_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: tuple[int, ...], combined: int
+) -> None:
+    """Row groups begin and end inside of pieces, and where one ends; a large piece is not copied as a whole."""
     whole, pieced = (Folder(str(tmp_path / name)) for name in ("whole", "pieced"))
     num = 3 * GROUP_ROWS + 7
     rows = [{"k": number // 3, "host": f"h{number % 11}", "url": f"u{number}"} for number in range(num)]
     table = table_of("url_index", rows)
     borders = [0, *(end // 3 * 3 for end in ends), num]
     pieces = [table.slice(begin, end - begin) for begin, end in itertools.pairwise(borders)]
+    expected = write_bucket(whole, "url_index", 0, [table])
     backwards = [piece.take(np.arange(len(piece))[::-1]) for piece in pieces]
-    files = write_bucket(pieced, "url_index", 0, backwards)
-    assert files == write_bucket(whole, "url_index", 0, [table])
+    in_batches = [
+        pa.Table.from_batches(piece.to_batches(max_chunksize=999), piece.schema) for piece in backwards
+    ]
+    monkeypatch.setattr(write, "_COMBINED_ROWS", combined)
+    assert write_bucket(pieced, "url_index", 0, in_batches) == expected
     assert data_files(pieced) == data_files(whole)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 import string
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
 from datatrove.utils.text import simplify_text
@@ -18,7 +18,7 @@ from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer
 from stages.dedup.normalise import normalised
 from stages.dedup.options import DedupTable, Normalise
-from stages.dedup.shingles import jaccard, shingle_strings, shingles, words
+from stages.dedup.shingles import jaccard, shingle_hashes, shingle_strings, shingles, words
 
 WAYS: tuple[Normalise, ...] = get_args(Normalise)
 
@@ -164,3 +164,20 @@ def test_none_signs_as_ever() -> None:
         "55ced314cf511940d1b459c986ff90970299ae045b01eac91a63796777be8485",
         "0051b02f108674f5ccb0743358f5d0fd07523f03d8e983ddb055bd4daa160e30",
     ]
+
+
+@given(
+    st.text(st.sampled_from(ODD + "\u03a3\u03c3 \n") | st.characters(), max_size=80),
+    st.sampled_from(WAYS),
+    st.sampled_from(("word", "code")),
+)
+def test_a_text_read_in_pieces_has_the_shingles_of_the_whole(
+    text: str, way: Normalise, unit: Literal["word", "code"]
+) -> None:
+    table = DedupTable(normalise=way, shingle_unit=unit, shingle=2)
+    whole, strings = shingle_hashes(text, table).tolist(), shingle_strings(text, table)
+    for piece_chars in (1, 3, 7):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("stages.dedup.shingles._PIECE_CHARS", piece_chars)
+            assert shingle_hashes(text, table).tolist() == whole
+            assert shingle_strings(text, table) == strings
