@@ -163,15 +163,19 @@ def from_inputs(recipe: PipelineRecipe) -> RunInput:
     def read_files(state: RunState, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
         return read_inputs(state, job, plan_actors(models, recipe.ray, state.reporter.say), watch.see)
 
-    return RunInput(plan=plan_run(recipe), job=job, read=read_files)
+    plan = plan_run(recipe)
+    if recipe.purges.honour:
+        # The plan says which purges it honours: one that ended while the inputs were listed is among them.
+        job = read_job(recipe)
+    return RunInput(plan=plan, job=job, read=read_files)
 
 
 def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
     """The parsed texts of an earlier output, less what was purged from it."""
     earlier = open_earlier(output)
     recipe = with_earlier_purges(recipe, earlier)
-    job = read_job(recipe, prepared=False)  # most steps will not be called
     plan = plan_from(recipe, earlier)
+    job = read_job(recipe, prepared=False)  # most steps will not be called
     refiltering = Refiltering(earlier=earlier, starts=starts_of(plan, earlier))
     placed = tokens_to_copy(plan, earlier)
     if placed is None:

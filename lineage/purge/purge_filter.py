@@ -9,9 +9,10 @@ from typing import Final
 from lineage.ids import text_hash
 from lineage.index.source_keys import sources_with_fragments
 from lineage.pages import named_host, names_something, normalise_url
+from lineage.purge.execution import unfinished_purge
 from lineage.purge.purged_sets import PurgedSets
 from lineage.storage.folder import Folder
-from lineage.store.delta import read_table
+from lineage.store.delta import StoreError, read_table
 from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import purges_of_single_copies
 
@@ -28,7 +29,7 @@ def read_purged_sets(outs: Sequence[str]) -> PurgedSets:
     """What was purged from all these outputs: targets, their twins and kept copies by id and hash (by id
     alone where a purge took single copies and promotes their duplicates), and what the targets were named by.
     A URL that names nothing keeps nothing out but where a purge named it. StoreError if an output has no
-    store."""
+    store, or a purge that did not end: what its targets were named by is recorded last."""
     together = PurgedSets()
     for out in outs:
         together |= _purged_from(Folder(out))
@@ -36,6 +37,10 @@ def read_purged_sets(outs: Sequence[str]) -> PurgedSets:
 
 
 def _purged_from(out: Folder) -> PurgedSets:
+    if (unfinished := unfinished_purge(out)) is not None:
+        raise StoreError(
+            f"{out.url}: purge {unfinished} did not end: call the same `sluice purge` again first"
+        )
     matches = {row["purge_id"]: json.loads(row["match"]) for row in read_table(out, "purges").to_pylist()}
     purged = read_table(out, "purged").select(["purge_id", "doc_id", "role"]).to_pylist()
     by_address = {

@@ -3,16 +3,23 @@ as."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lineage.purge import execution
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from pipeline import process
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
+from pipeline.plan import RunPlan, plan_run
+from pipeline.recipe.tables import PipelineRecipe
 from sluice.output import open_output
 from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.lineage_query import query
@@ -65,6 +72,47 @@ def test_hosts_urls_and_texts_purged_from_an_earlier_output_stay_out(tmp_path: P
     purged = [text[:80].encode() for text in (*texts[5:], texts[3])]
     held = [part for part in everything(of_folder(Folder(later))) if any(text in part for text in purged)]
     assert not held, "in the report's examples neither"
+
+
+def test_a_purge_that_ends_while_a_run_lists_its_inputs_keeps_its_documents_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, later = str(tmp_path / "earlier"), str(tmp_path / "later")
+    pages = {"https://gone.example/1": write_article("en", random.Random(1)).text}
+    inputs = {"web": (write_pages(tmp_path / "a.jsonl", pages),)}
+    run(tmp_path / "a", recipe(earlier, inputs))
+
+    def purged_meanwhile(loaded: PipelineRecipe) -> RunPlan:
+        assert main(["purge", earlier, "--host", "gone.example", *BY]) == 0
+        return plan_run(loaded)
+
+    monkeypatch.setattr(process, "plan_run", purged_meanwhile)
+    summary = run(tmp_path / "b", recipe(later, inputs, purges={"honour": [earlier]}))
+    (held,) = summary["identity"]["outputs"].values()
+    assert held.endswith(" version 2") and ends(later) == {"https://gone.example/1": "purged"}
+
+
+def test_a_purge_that_did_not_end_is_not_honoured_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, later = str(tmp_path / "earlier"), str(tmp_path / "later")
+    texts = [write_article("en", random.Random(number)).text for number in range(3)]
+    pages = {"https://gone.example/1": texts[0]}
+    run(tmp_path / "a", recipe(earlier, {"web": (write_pages(tmp_path / "a.jsonl", pages),)}))
+    again = {"https://gone.example/new": texts[1], "https://stays.example/1": texts[2]}
+    plain = recipe(later, {"web": (write_pages(tmp_path / "b.jsonl", again),)}, purges={"honour": [earlier]})
+
+    def full(out: Folder) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), out.url)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(execution, "erase_old_versions", full)
+        assert main(["purge", earlier, "--host", "gone.example", *BY]) == 1
+    with pytest.raises(RecipeError, match=r"purges\.honour: .* did not end: call the same `sluice purge`"):
+        run(tmp_path / "b", plain)
+    assert main(["purge", earlier, "--host", "gone.example", *BY]) == 0
+    run(tmp_path / "b", plain)
+    assert ends(later) == {"https://gone.example/new": "purged", "https://stays.example/1": "kept"}
 
 
 def test_a_page_is_blocked_purged_and_kept_out_whatever_its_url_is_wrapped_in(
