@@ -46,7 +46,7 @@ _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
 _TEXTS_AT_ONCE: Final = 1 << 8
 """Whose sets of shingles are made and held."""
-_FETCHED_BYTES: Final = 8 << 20
+_FETCHED_BYTES: Final = 2 << 20
 """Of values that are published together, copies counted: a long page's set may be a hundred times the mean, and the
 pages of a dense cluster are wanted by many partitions."""
 UNLIKE: Final = 0.2
