@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from lineage.ids import content_hash
-from lineage.index.output_index import INDEX_FILE, part_name, read_index
+from lineage.index.output_index import INDEX_FILE, Index, part_name, read_index
 from lineage.index.parsed_texts import texts_name
 from lineage.recipe import RecipeError, as_plain, errors_about
 from lineage.secrets import recordable, redacted, without_secrets
@@ -456,6 +456,11 @@ def output_identity(url: str, key: str) -> str:
         raise RecipeError(
             f"{key} names the output {shown!r}, which holds no finished run: {error}"
         ) from error
+    return held_by(index)
+
+
+def held_by(index: Index) -> str:
+    """What the output of this index holds, in a line."""
     return f"{index.order_fingerprint} {index.content_fingerprint} version {index.version}"
 
 

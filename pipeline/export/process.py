@@ -145,7 +145,14 @@ def export(asked: CorpusExport, write_all: WriteAll) -> ExportResult:
         with hold_out():
             _begin(asked, index)
         while True:
-            manifest = write_export(asked, index, write_all)
+            try:
+                manifest = write_export(asked, index, write_all)
+            except FileNotFoundError:
+                newest = read_index(asked.out)
+                if newest.version == index.version:
+                    raise
+                index = newest  # a purge has deleted what the other index names
+                continue
             with hold_out():
                 newest = read_index(asked.out)
                 if newest.version == index.version:

@@ -21,7 +21,7 @@ from lineage.store.delta import append, read_table, state
 from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
 from pipeline.phases.phase import RunState
-from pipeline.plan import RunPlan, make_plan, output_identity
+from pipeline.plan import RunPlan, held_by, make_plan, output_identity
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.refilter.step_keys import (
@@ -119,7 +119,7 @@ def open_earlier(url: str) -> EarlierRun:
         identity=summary.identity,
         index=index,
         texts=texts,
-        held=output_identity(out.url, "--from"),
+        held=held_by(index),
     )
 
 

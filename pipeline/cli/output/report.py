@@ -26,9 +26,10 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.report.render import render_output
 
     out = Folder(options.out)
-    index = read_index(out)
+    read_index(out)  # an output that is not finished is refused before its folder is held
     with hold(out, "sluice report", wait_seconds=10):
-        page = render_output(out, index)
+        # A purge that was waited for has deleted the files that an index read before it names.
+        page = render_output(out, read_index(out))
         if not out.exists(REPORT_FILE) or out.read(REPORT_FILE) != page:
             out.publish(REPORT_FILE, page)
             if out.exists(CHECKSUMS_FILE):  # sums taken now of what was lost would vouch for any damage

@@ -23,6 +23,7 @@ from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.progress import PhaseProgress, ProgressReporter
 from pipeline.recipe.load import load
+from pipeline.refilter import earlier as opening
 from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import recipe
@@ -107,6 +108,25 @@ def test_a_run_from_texts_that_a_purge_takes_meanwhile_is_refused_by_that_purge(
     loaded = load(write_recipe(tmp_path / "recipe.toml", plain))
     with pytest.raises(RecipeError, match=f"--from {out.url} was purged from while it was read"):
         process.run(loaded, Purging(quiet=True), from_output=out.url)
+    assert not (tmp_path / "there" / "index.json").exists()
+
+
+@pytest.mark.parametrize("before", ["read_parsed_texts", "read_summary"])
+def test_a_run_whose_texts_a_purge_takes_while_it_opens_them_is_refused_by_that_purge(
+    before: str, out: Folder, crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (doc_id, *_) = ids(out, "status = 'kept'")
+    read = getattr(opening, before)
+
+    def after_a_purge(folder: Folder) -> object:
+        assert main(["purge", out.url, "--doc", doc_id, *BY]) == 0
+        return read(folder)
+
+    monkeypatch.setattr(opening, before, after_a_purge)
+    plain = recipe(crawl, str(tmp_path / "there"), {"quality": {"min_words": 120}})
+    loaded = load(write_recipe(tmp_path / "recipe.toml", plain))
+    with pytest.raises(RecipeError, match=f"--from {out.url} was purged from while it was read"):
+        process.run(loaded, ProgressReporter(quiet=True), from_output=out.url)
     assert not (tmp_path / "there" / "index.json").exists()
 
 

@@ -7,12 +7,14 @@ import io
 import json
 import random
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineage.storage.folder import Folder
+from lineage.storage.lock import Hold, hold
 from pipeline.cli.main import main
 from pipeline.demo.crawl import Truth
 from pipeline.demo.pages import write_article
@@ -271,6 +273,35 @@ def test_a_report_that_is_gone_is_made_again_and_covered(out: Folder, tmp_path: 
         "bytes": len(page),
     }
     assert main(["verify", str(tmp_path / "out")]) == 0
+
+
+def test_a_report_that_waited_for_a_purge_shows_what_the_purge_left(
+    out: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(out.url, tmp_path / "out")
+    copied = Folder(str(tmp_path / "out"))
+    purge = [
+        "purge",
+        copied.url,
+        "--where",
+        "status = 'kept'",
+        "--reason",
+        "takedown",
+        "--by",
+        "me",
+        "--apply",
+    ]
+
+    def holds_after_a_purge(folder: Folder, what: str, wait_seconds: float) -> AbstractContextManager[Hold]:
+        assert main(purge) == 0
+        return hold(folder, what, wait_seconds)
+
+    monkeypatch.setattr("pipeline.cli.output.report.hold", holds_after_a_purge)
+    assert main(["report", copied.url]) == 0, capsys.readouterr().err
+    monkeypatch.undo()
+    before = copied.read("report.html")
+    assert main(["report", copied.url]) == 0 and copied.read("report.html") == before
+    assert main(["verify", copied.url]) == 0
 
 
 @pytest.mark.parametrize(
