@@ -19,7 +19,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import BinaryIO, Final
 
 import xxhash
 
@@ -36,7 +36,7 @@ SIDE_FOLDER: Final = "_sums"
 _GAP_BYTES: Final = 1 << 20
 """In an object store, bytes that are read for nothing where that saves a request."""
 
-_RUN_BYTES: Final = 32 << 20
+_RUN_BYTES: Final = 8 << 20
 """The most that is read at once."""
 
 Bound = int | str
@@ -172,14 +172,17 @@ class DataFiles:
         left = [piece for piece in sums.pieces(columns, needs) if (path, piece[0]) not in self._checked]
         with self._table.open(path) as file:
             for run in _runs(left, _GAP_BYTES if self._table.is_remote else 0):
-                first = run[0][0]
-                file.seek(first)
-                data = memoryview(file.read(run[-1][1] - first))
-                for start, end, digest in run:
-                    if digest_of(data[start - first : end - first]) != digest:
-                        reason = f"its bytes {start} to {end} are not those that were written"
-                        raise refusal(self._table.at(path), reason)
+                self._check_run(path, file, run)
         self._checked.update((path, start) for start, _, _ in left)
+
+    def _check_run(self, path: str, file: BinaryIO, run: Sequence[tuple[int, int, str]]) -> None:
+        first = run[0][0]
+        file.seek(first)
+        data = memoryview(file.read(run[-1][1] - first))
+        for start, end, digest in run:
+            if digest_of(data[start - first : end - first]) != digest:
+                reason = f"its bytes {start} to {end} are not those that were written"
+                raise refusal(self._table.at(path), reason)
 
 
 def _runs(pieces: Sequence[tuple[int, int, str]], gap: int) -> Iterator[list[tuple[int, int, str]]]:

@@ -7,7 +7,7 @@ units are (source_index, file_index) packed, those of earlier outputs' files lie
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -173,12 +173,13 @@ def read_keys(file: KeysFile, columns: Iterable[str]) -> pa.Table:
     return pa.table(found)
 
 
-def read_texts(file: KeysFile, nodes: I64) -> list[str | None]:
+def read_texts(file: KeysFile, nodes: I64) -> Iterator[str | None]:
     """The clean text of each of `nodes`, sorted documents of `file`; None where it has been purged since."""
     rows = nodes & ((1 << _ROW_BITS) - 1)
     folder = Folder(file.parts_folder)
     if not file.earlier:
-        return _texts_at(folder, file.parts[0][1], rows)
+        yield from _texts_at(folder, file.parts[0][1], rows)
+        return
     places = read_rows(Folder(file.keys_folder), file.keys, ["part", "part_row"], file.keys_hash)
     parts, part_rows = places["part"].to_numpy()[rows], places["part_row"].to_numpy()[rows]
     names = dict(file.parts)
@@ -188,23 +189,22 @@ def read_texts(file: KeysFile, nodes: I64) -> list[str | None]:
         chosen = chosen[np.argsort(part_rows[chosen], kind="stable")]
         for index, text in zip(chosen, _texts_at(folder, names[int(part)], part_rows[chosen]), strict=True):
             found[index] = text
-    return found
+    yield from found
 
 
-def _texts_at(folder: Folder, name: str, rows: I64) -> list[str | None]:
-    """Texts at sorted `rows` of a part; only row groups that hold one are read."""
-    found: list[str | None] = []
+def _texts_at(folder: Folder, name: str, rows: I64) -> Iterator[str | None]:
+    """Texts at sorted `rows` of a part, a row group at a time; only those that hold one are read."""
     with opened(folder, name) as file:
+        if len(rows) and rows[-1] >= file.metadata.num_rows:
+            raise ValueError(
+                f"{folder.at(name)} has {file.metadata.num_rows} rows, but its keys name row {int(rows[-1])}:"
+                " files of two runs"
+            )
         begin = 0
         for group in range(file.num_row_groups):
             end = begin + file.metadata.row_group(group).num_rows
             here = rows[(rows >= begin) & (rows < end)]
             if len(here):
                 column = file.read_row_group(group, columns=["text"])["text"]
-                found += pc.take(column, pa.array(here - begin)).to_pylist()
+                yield from pc.take(column, pa.array(here - begin)).to_pylist()
             begin = end
-    if len(found) != len(rows):
-        raise ValueError(
-            f"{folder.at(name)} has {begin} rows, but its keys name row {int(rows[-1])}: files of two runs"
-        )
-    return found

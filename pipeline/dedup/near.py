@@ -46,7 +46,7 @@ _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
 _TEXTS_AT_ONCE: Final = 1 << 8
 """Whose sets of shingles are made and held."""
-_FETCHED_BYTES: Final = 8 << 20
+_FETCHED_BYTES: Final = 2 << 20
 """Of values that are published together, copies counted: a long page's set may be a hundred times the mean, and the
 pages of a dense cluster are wanted by many partitions."""
 UNLIKE: Final = 0.2
@@ -218,9 +218,10 @@ def _fetched_by_file(
         here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
         wanted, begins = np.unique(node[here], return_index=True)
         step = max(1, len(wanted)) if what == "signature" else _TEXTS_AT_ONCE
+        sets = _shingle_sets(context, file, wanted) if what == "shingles" else iter(())
         for first in range(0, len(wanted), step):
             some = wanted[first : first + step]
-            values = _signatures(file, some) if what == "signature" else _shingles(context, file, some)
+            values = _signatures(file, some) if what == "signature" else _next_sets(sets, len(some))
             low = here.start + begins[first]
             high = here.start + begins[first + step] if first + step < len(wanted) else here.stop
             copies = np.searchsorted(some, node[low:high])
@@ -240,10 +241,13 @@ def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
     return table["signature"].filter(pa.array(chosen)).cast(pa.large_binary()).combine_chunks()
 
 
-def _shingles(context: Context, file: KeysFile, wanted: I64) -> pa.Array:
-    table, key = context.table, context.shingle_key
-    found = [None if t is None else shingles(t, table, key).tobytes() for t in read_texts(file, wanted)]
-    return pa.array(found, pa.large_binary())
+def _shingle_sets(context: Context, file: KeysFile, wanted: I64) -> Iterator[bytes | None]:
+    for text in read_texts(file, wanted):
+        yield None if text is None else shingles(text, context.table, context.shingle_key).tobytes()
+
+
+def _next_sets(sets: Iterator[bytes | None], num: int) -> pa.Array:
+    return pa.array(itertools.islice(sets, num), pa.large_binary())
 
 
 class Compared(NamedTuple):

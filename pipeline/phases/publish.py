@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from lineage.allocator import give_back_freed_memory
 from lineage.index.names import EXCERPTS_FILE, RECIPE_FILE, REPORT_FILE, RUN_FILE
 from lineage.index.output_index import (
     Index,
@@ -143,6 +144,7 @@ def publish_output(
     HeldError where the output is no longer held: another may have finished it meanwhile, and purged it."""
     out = state.out
     out.write(EXCERPTS_FILE, merge_excerpts(out, state.plan.units))
+    give_back_freed_memory()  # which the report's questions do not fill
     out.write(RECIPE_FILE, as_toml(recordable(as_plain(state.recipe))).encode())
     out.write(RUN_FILE, encode_summary(summary))
     report = render_report(out, index)

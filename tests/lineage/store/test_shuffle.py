@@ -76,7 +76,7 @@ def test_rows_sorted_slice_by_slice_come_to_the_same_buckets_in_the_same_order(
 
 
 def test_spilling_makes_one_file_however_many_buckets_have_rows(tmp_path: Path) -> None:
-    with Shuffle(1000, scratch=str(tmp_path), buffer_bytes=7_999) as shuffle:
+    with Shuffle(1000, scratch=str(tmp_path), buffer_bytes=999 * 508) as shuffle:
         for bucket in range(1000):
             shuffle.add("met", pa.table({"value": pa.array([bucket], pa.int64())}), bucket)
         assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1

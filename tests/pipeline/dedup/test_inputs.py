@@ -47,8 +47,8 @@ def test_texts_of_an_earlier_file_are_found_in_their_parts(tmp_path: Path) -> No
     file = earlier_output(tmp_path, places, texts)
     nodes = read_keys(file, ["doc_id"])["node"].to_numpy()
     assert is_earlier(nodes).all()
-    assert read_texts(file, nodes) == ["2-4", "7-0", "2-1", "2-0", None]
-    assert read_texts(file, nodes[[1, 3]]) == ["7-0", "2-0"]
+    assert list(read_texts(file, nodes)) == ["2-4", "7-0", "2-1", "2-0", None]
+    assert list(read_texts(file, nodes[[1, 3]])) == ["7-0", "2-0"]
 
 
 def test_nodes_say_where_their_documents_lie(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_nodes_say_where_their_documents_lie(tmp_path: Path) -> None:
     nodes = read_keys(file, [])["node"].to_numpy()
     assert [column.tolist() for column in locators(nodes)] == [[0] * 9, [0] * 9, list(range(9))]
     assert not is_earlier(nodes).any()
-    assert read_texts(file, nodes[[0, 7, 8]]) == ["text 0", "text 7", "text 8"]
+    assert list(read_texts(file, nodes[[0, 7, 8]])) == ["text 0", "text 7", "text 8"]
 
 
 def test_the_last_file_of_the_last_source_has_numbers_of_its_own() -> None:
@@ -73,7 +73,7 @@ def test_keys_and_texts_of_two_runs_are_refused(tmp_path: Path) -> None:
     job = one_file([Doc(text="only text")]).job(tmp_path)
     file = unit_file(job.units[0], job.work, job.out)
     with pytest.raises(ValueError, match="has 1 rows, but its keys name row 3"):
-        read_texts(file, np.array([0, 3]))
+        list(read_texts(file, np.array([0, 3])))
 
 
 def test_keys_out_of_order_are_refused(tmp_path: Path) -> None:
