@@ -146,8 +146,10 @@ def _in_groups(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
         while table.num_rows - first >= size - num_held:
             held.append(table.slice(first, size - num_held))
             first += size - num_held
-            yield pa.concat_tables(held).combine_chunks()
-            held, num_held = [], 0
+            # Not held on to while the group is written: all tables that it has rows of would be there beside it.
+            whole, held, num_held = pa.concat_tables(held).combine_chunks(), [], 0
+            yield whole
+            del whole
         if first < table.num_rows:
             held.append(table.slice(first))
             num_held += table.num_rows - first
@@ -180,6 +182,7 @@ def _publish_groups(out: Folder, name: str, prefix: str, groups: Iterable[pa.Tab
                 writer.write_table(rows, row_group_size=GROUP_ROWS)
                 bounds.append({column: _bounds(rows, column) for column in TABLES[name].pruned_by})
                 num_rows += rows.num_rows
+                del rows  # before the next one is made
         file.flush()
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
             path = f"{prefix}-{content_hash(data).hex()}.parquet"
