@@ -60,8 +60,9 @@ class Likeness:
 
 def texts_of(outs: tuple[DataTable, ...]) -> Iterator[Text]:
     """The texts that a training reads, part by part: kept, deduplicated, not purged, and of no shard that an epoch
-    never reads."""
-    for table in outs:
+    never reads. RecipeError where two outputs have a source of one name, which no training reads."""
+    named: dict[str, int] = {}
+    for number, table in enumerate(outs):
         folder = Folder(table.out)
         index = read_index(folder)
         kept_by = {(part.source, part.part): part for part in index.dedup}
@@ -78,8 +79,13 @@ def texts_of(outs: tuple[DataTable, ...]) -> Iterator[Text]:
                 if found.row in rows:
                     place = places.get(found.doc_id)
                     source, times = (part.source, 1) if place is None else (place[0], repeats[place])
+                    name = table.prefix + source
+                    if named.setdefault(name, number) != number:
+                        raise RecipeError(
+                            f"two outputs of train.data have a source {name!r}: give one of them a prefix"
+                        )
                     if times:
-                        yield Text(table.prefix + source, found.doc_id.hex(), found.text, times)
+                        yield Text(name, found.doc_id.hex(), found.text, times)
 
 
 def _places(lookup: Lookup, doc_ids: list[bytes]) -> dict[bytes, tuple[str, int]]:

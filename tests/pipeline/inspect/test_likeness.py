@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -82,6 +83,21 @@ def test_dsir_chooses_documents_like_the_target_and_tells_their_worth(
     rows = [json.loads(line) for line in to.read_text().splitlines()]
     ids = {content_hash(text.encode()).hex() for text in TEXTS["law"]}
     assert {row["doc_id"] for row in rows} < ids
+
+
+@pytest.mark.parametrize("name", ["em", "dsir"])
+def test_sources_of_one_name_in_two_outputs_are_not_taken_for_one(
+    name: str, recipe: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = tmp_path / "chosen.jsonl"
+    more = ["--keep", "2", "--to", str(chosen)] if name == "dsir" else []
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    both = f'train.data=[{{out = "{tmp_path}/out"}}, {{out = "{tmp_path}/copy", prefix = "PREFIX"}}]'
+    command = ["mix", name, recipe, "--against", target, *more, "--set"]
+    assert main([*command, both.replace("PREFIX", "")]) == 2
+    told = "two outputs of train.data have a source 'food': give one of them a prefix"
+    assert told in capsys.readouterr().err and not chosen.exists()
+    assert main([*command, both.replace("PREFIX", "copied-")]) == 0
 
 
 def test_documents_count_as_often_as_an_epoch_reads_them(tmp_path: Path) -> None:
