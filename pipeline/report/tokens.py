@@ -149,7 +149,7 @@ def _stretches(
     num_bytes = max(1, _BLOCKS // len(chosen)) * BLOCK_BYTES
     for shard in chosen:
         data = out.read_range(shard.file, 0, num_bytes)
-        tokens = np.frombuffer(data[: len(data) // TOKEN_BYTES * TOKEN_BYTES], "<u4")
+        tokens = np.frombuffer(data, "<u4", len(data) // TOKEN_BYTES)
         rows = read_rows(out, shard.index_file, ["start", "num_tokens"])
         starts = rows["start"].to_numpy()
         ends = starts + rows["num_tokens"].to_numpy()
