@@ -22,6 +22,7 @@ from lineage.index.parsed_texts import texts_name
 from lineage.recipe import RecipeError, as_plain, errors_about
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
+from lineage.store.work import PLAN
 from pipeline.inputs.bundles import bundled
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
 from pipeline.inputs.kinds import check_converters, check_fields, check_kinds, of_records
@@ -40,7 +41,6 @@ from stages.tokens.tokenizer import TOKENIZER_FILES
 
 _ENCODERS = "pipeline.models.encoder"
 
-PLAN = "work/plan.json"
 REVISIONS = "revisions"
 """In a run's identity, the commits of its hf:// inputs; not there where it has none."""
 GAVE_UP = "work/gave-up"

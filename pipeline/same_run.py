@@ -15,7 +15,8 @@ from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
 from lineage.storage.lock import LEASE_FILE
 from lineage.store.checksum_update import WORK
-from pipeline.plan import GAVE_UP, PLAN, REVISIONS, UNIT_MARKER, RunPlan, shaping_keys
+from lineage.store.work import PLAN, clear_work
+from pipeline.plan import GAVE_UP, REVISIONS, UNIT_MARKER, RunPlan, shaping_keys
 from pipeline.recipe.load import differing_keys
 from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.results.estimates import PREDICTION_FILE
@@ -41,15 +42,15 @@ def check_same_run(
     if trial:
         _clear_other_trial(plan)
     if out.exists(INDEX_FILE):
-        if found := _differences(plan, read_summary(out).identity, compare_versions=False):
-            raise RecipeError(_refusal(plan, "a finished run", found))
         out.sync_all(
             WORK
         )  # what the index names is on the disk before the work that could make it again goes
         # A kill after the index was published may have left some of it, and the folder that the index was
-        # written in.
+        # written in: whichever run is asked for now, nobody needs them.
         clear_work(out)
         out.drop_dead(INDEX_FILE)
+        if found := _differences(plan, read_summary(out).identity, compare_versions=False):
+            raise RecipeError(_refusal(plan, "a finished run", found))
         return True
     if out.exists(PLAN):
         recorded = json.loads(out.read(PLAN))
@@ -222,20 +223,3 @@ def _differing_entries(what: str, ours: Mapping[str, Any], theirs: Mapping[str, 
         elif ours[name] != theirs[name]:
             found.append(f"{what}: {name} has changed (was {theirs[name]}, is {ours[name]})")
     return found
-
-
-def clear_work(out: Folder) -> None:
-    """Remove work/, the plan last (and never the lease of who holds the folder, which its holder gives
-    back)."""
-    if not out.exists(PLAN):
-        if not out.is_remote and not out.names("work"):
-            out.remove_tree("work")  # a kill after the plan had gone may have left empty folders
-        return
-    for name in out.names("work"):
-        if name not in (PLAN, LEASE_FILE):
-            out.remove(name)
-    out.sync()  # files of work/ without its plan would be nobody's
-    out.remove(PLAN)
-    if not out.is_remote:
-        out.remove_tree("work")
-    out.sync()

@@ -47,6 +47,7 @@ from lineage.store.checksum_update import WORK, update_checksums
 from lineage.store.delta import append, corpus_version
 from lineage.store.rows import shard_source
 from lineage.store.tables import SCHEMAS
+from lineage.store.work import PLAN, clear_work
 
 PURGE_FOLDER: Final = f"{WORK}/purge"
 _INTENT: Final = f"{PURGE_FOLDER}/intent.json"
@@ -137,6 +138,10 @@ def apply(
                 finished=finished.purge_id if finished else None,
                 exports=purge.clean_exports(order.forget_exports),
             )
+        if out.exists(PLAN):
+            # The run that made this OUT was killed behind its index: its unit files hold texts, and no call needs them.
+            out.sync_all(WORK)
+            clear_work(out)
         _refuse_unfinished(out)
         refuse_if_bytes_would_stay(out)
         with job_events(_purge_facts(out, plan)) as facts:

@@ -11,8 +11,9 @@ from typing import Any, Final
 from lineage.ids import content_hash
 from lineage.index.output_index import INDEX_FILE
 from lineage.storage.folder import Folder
+from lineage.store.work import PLAN
 from pipeline.inputs.files import Input
-from pipeline.plan import PLAN, RunPlan, shaping_keys
+from pipeline.plan import RunPlan, shaping_keys
 from pipeline.recipe.tables import PipelineRecipe
 from pipeline.results.estimates import PREDICTION_FILE, Prediction
 from pipeline.results.unit_results import ReadResult

@@ -22,6 +22,7 @@ from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import WORK, cover_output
+from lineage.store.work import clear_work
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import RunState
 from pipeline.plan import RunPlan, Unit
@@ -29,7 +30,6 @@ from pipeline.results.dedup_result import DedupResult
 from pipeline.results.faults import as_kept
 from pipeline.results.run_summary import ParsedTextsSize, RunSummary, encode_summary, first_odd_date
 from pipeline.results.unit_results import JoinResult, ReadResult, UnitFile
-from pipeline.same_run import clear_work
 from pipeline.units.bad_records import faults_of, unread_of, why_nothing_was_kept
 
 

@@ -14,12 +14,13 @@ import tomli_w
 
 from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
-from pipeline.plan import PLAN, RunPlan, plan_run, versions
+from lineage.store.work import PLAN, clear_work
+from pipeline.plan import RunPlan, plan_run, versions
 from pipeline.recipe.checks import checked
 from pipeline.recipe.load import load
 from pipeline.recipe.tables import PipelineRecipe
 from pipeline.refilter.step_keys import step_keys
-from pipeline.same_run import check_same_run, clear_work
+from pipeline.same_run import check_same_run
 from stages.html.extraction import Extractor, extract
 from tests.support.outputs.runs import recipe, run, write_recipe
 from tests.support.outputs.small_out.output import make_small_out

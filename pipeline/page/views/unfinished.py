@@ -16,8 +16,9 @@ from typing import Final
 
 from lineage.storage.folder import Folder
 from lineage.storage.lock import holder_of
+from lineage.store.work import PLAN
 from pipeline.dedup.compare import NUM_STEPS
-from pipeline.plan import PLAN, UNIT_MARKER
+from pipeline.plan import UNIT_MARKER
 from pipeline.results.unit_results import ReadResult
 
 _MOST_ERRORS: Final = 20

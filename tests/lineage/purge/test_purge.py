@@ -17,6 +17,7 @@ from lineage.purge.purge_filter import read_purged_sets
 from lineage.storage.folder import Folder
 from lineage.storage.lock import HeldError, hold
 from lineage.store import delta as store
+from lineage.store.work import PLAN
 from lineage.trace.earlier import find_in
 from lineage.verify.output import verify
 from tests.support.outputs.byte_search import of_folder
@@ -252,6 +253,17 @@ def test_an_out_whose_run_did_not_clean_up_is_not_purged(template: SmallOut, out
     with pytest.raises(PurgeError, match="sluice run"):
         purge(out, by_doc(template.named["original"]))
     assert read_index(out).version == 1 and not out.exists("work/purge/intent.json")
+
+
+def test_what_a_kill_left_of_the_work_of_a_finished_run_goes_with_the_purge(
+    template: SmallOut, out: Folder
+) -> None:
+    victim = template.named["original"]
+    out.publish(PLAN, b"{}")
+    out.publish("work/units/1/texts.bin", victim.text.encode())
+    purge(out, by_doc(victim))
+    assert_gone(template, of_folder(out), victim)
+    assert_whole(out)
 
 
 def test_what_a_killed_writer_left_of_a_text_goes_too(template: SmallOut, out: Folder) -> None:

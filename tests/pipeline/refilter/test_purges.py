@@ -17,6 +17,7 @@ import pytest
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.work import PLAN
 from lineage.verify.output import verify
 from pipeline import process
 from pipeline.cli.main import main
@@ -128,6 +129,21 @@ def test_a_run_whose_texts_a_purge_takes_while_it_opens_them_is_refused_by_that_
     with pytest.raises(RecipeError, match=f"--from {out.url} was purged from while it was read"):
         process.run(loaded, ProgressReporter(quiet=True), from_output=out.url)
     assert not (tmp_path / "there" / "index.json").exists()
+
+
+def test_work_that_a_kill_left_behind_the_index_goes_though_the_earlier_output_was_purged_since(
+    out: Folder, crawl: Path, tmp_path: Path
+) -> None:
+    there = Folder(str(tmp_path / "there"))
+    plain = recipe(crawl, there.url, {"quality": {"min_words": 120}})
+    run(tmp_path / "a", plain, out.url)
+    there.publish(PLAN, b"{}")
+    there.publish("work/units/1/unit.json", b"{}")
+    (doc_id, *_) = ids(out, "status = 'kept'")
+    assert main(["purge", out.url, "--doc", doc_id, *BY]) == 0
+    with pytest.raises(RecipeError, match="holds a finished run"):
+        run(tmp_path / "a", plain, out.url)
+    assert not there.names("work") and problems(there) == []
 
 
 def test_a_purge_of_a_kept_document_cleans_its_kept_text_and_those_that_repeat_it(out: Folder) -> None:
