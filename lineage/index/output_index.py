@@ -21,6 +21,8 @@ from lineage.storage.folder import Folder, StorageError, kind_of, split
 INDEX_FILE: Final = "index.json"
 FORMAT: Final = 2
 _SHARD_FILE: Final = re.compile(r"shards/(?P<source>[^/]+)/(?P<shard>\d{5,})(\.r\d+)?\.bin")
+_REWRITTEN: Final = ("shards/", "documents/", "dedup/")
+"""Folders of the files that a purge writes again, under other names."""
 
 
 class NotFinishedError(StorageError):
@@ -195,6 +197,24 @@ def read_index(out: Folder | str) -> Index:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise _without_index(folder) from error
     return decode_index(data, folder.at(INDEX_FILE))
+
+
+def purged_meanwhile(path: str) -> str | None:
+    """A sentence on a file of a finished output that is gone because a purge wrote another in its place, after a reader
+    took its name from the index; None for any other path."""
+    folder, name = split(path)
+    while not folder.exists(INDEX_FILE):
+        folder, above = split(folder.url)
+        if not above:
+            return None
+        name = f"{above}/{name}"
+    index = read_index(folder)
+    if index.version == 1 or name in index.files() or not name.startswith(_REWRITTEN):
+        return None
+    return (
+        f"{folder.url} was purged from while it was read: {name} is of an earlier version, and the output is at"
+        f" version {index.version} now, which a new call reads"
+    )
 
 
 def check_finished(out: Folder) -> None:

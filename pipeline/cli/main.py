@@ -87,6 +87,10 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
             return int(module.run(parse_command(name, argv)))
     except RecipeError as error:
         return _complain(name, error, 2)
+    except FileNotFoundError as error:
+        if os.environ.get("SLUICE_TRACEBACK"):
+            raise
+        return _complain(name, _purged_meanwhile(error) or error, 1)
     except (FailedError, ValueError, LookupError, OSError, RuntimeError) as error:
         if os.environ.get("SLUICE_TRACEBACK"):
             raise
@@ -110,6 +114,14 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         return _complain(name, f"ended by SIGTERM; {_GOES_ON}", 128 + signal.SIGTERM)
     except KeyboardInterrupt:
         return _complain(name, f"interrupted; {_GOES_ON}", 128 + signal.SIGINT)
+
+
+def _purged_meanwhile(error: FileNotFoundError) -> str | None:
+    from lineage.index.output_index import purged_meanwhile
+
+    with suppress(OSError, ValueError):  # an index that cannot be read says nothing of the file
+        return purged_meanwhile(str(error.filename)) if error.filename else None
+    return None
 
 
 class _Terminated(KeyboardInterrupt):
