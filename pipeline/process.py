@@ -166,7 +166,7 @@ def from_inputs(recipe: PipelineRecipe) -> RunInput:
     plan = plan_run(recipe)
     if recipe.purges.honour:
         # The plan says which purges it honours: one that ended while the inputs were listed is among them.
-        job = read_job(recipe)
+        job = read_job(recipe, prepared=False)  # the steps' files were read before
     return RunInput(plan=plan, job=job, read=read_files)
 
 

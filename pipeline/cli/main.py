@@ -87,14 +87,10 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
             return int(module.run(parse_command(name, argv)))
     except RecipeError as error:
         return _complain(name, error, 2)
-    except FileNotFoundError as error:
-        if os.environ.get("SLUICE_TRACEBACK"):
-            raise
-        return _complain(name, _purged_meanwhile(error) or error, 1)
     except (FailedError, ValueError, LookupError, OSError, RuntimeError) as error:
         if os.environ.get("SLUICE_TRACEBACK"):
             raise
-        return _complain(name, error, 1)
+        return _complain(name, _purged_meanwhile(error) or error, 1)
     except ModuleNotFoundError as error:
         if is_compiled(error.name):
             return _complain(name, f"{error.name} is not compiled: run `make` in Sluice's checkout first", 2)
@@ -116,11 +112,13 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         return _complain(name, f"interrupted; {_GOES_ON}", 128 + signal.SIGINT)
 
 
-def _purged_meanwhile(error: FileNotFoundError) -> str | None:
+def _purged_meanwhile(error: Exception) -> str | None:
+    """What to say in place of the error where a purge has deleted the file that it names."""
     from lineage.index.output_index import purged_meanwhile
 
-    with suppress(OSError, ValueError):  # an index that cannot be read says nothing of the file
-        return purged_meanwhile(str(error.filename)) if error.filename else None
+    if isinstance(error, FileNotFoundError) and error.filename:
+        with suppress(OSError, ValueError):  # an index that cannot be read says nothing of the file
+            return purged_meanwhile(str(error.filename))
     return None
 
 

@@ -216,14 +216,15 @@ def _fetched_by_file(
     ordinal = ordinals(node)
     for file in open_slice(context.folder, number):
         here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
+        if here.start == here.stop:
+            continue
         wanted, begins = np.unique(node[here], return_index=True)
-        step = max(1, len(wanted)) if what == "signature" else _TEXTS_AT_ONCE
-        sets = _shingle_sets(context, file, wanted) if what == "shingles" else iter(())
-        for first in range(0, len(wanted), step):
-            some = wanted[first : first + step]
-            values = _signatures(file, some) if what == "signature" else _next_sets(sets, len(some))
-            low = here.start + begins[first]
-            high = here.start + begins[first + step] if first + step < len(wanted) else here.stop
+        begins = np.append(begins, here.stop - here.start)
+        first = 0
+        for values in _signatures(file, wanted) if what == "signature" else _sets(context, file, wanted):
+            some = wanted[first : first + len(values)]
+            low, high = (here.start + begins[each] for each in (first, first + len(values)))
+            first += len(values)
             copies = np.searchsorted(some, node[low:high])
             sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()[copies]
             cuts = np.flatnonzero(np.diff(sizes.cumsum() // _FETCHED_BYTES)) + 1
@@ -234,20 +235,21 @@ def _fetched_by_file(
                 yield found.filter(pc.is_valid(found["value"])) if value.null_count else found
 
 
-def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
+def _signatures(file: KeysFile, wanted: I64) -> Iterator[pa.Array]:
     table = read_keys(file, ["signature"])
     chosen = np.zeros(len(table), np.bool_)
     chosen[np.searchsorted(ints(table, "node"), wanted)] = True
-    return table["signature"].filter(pa.array(chosen)).cast(pa.large_binary()).combine_chunks()
+    yield table["signature"].filter(pa.array(chosen)).cast(pa.large_binary()).combine_chunks()
 
 
-def _shingle_sets(context: Context, file: KeysFile, wanted: I64) -> Iterator[bytes | None]:
-    for text in read_texts(file, wanted):
-        yield None if text is None else shingles(text, context.table, context.shingle_key).tobytes()
-
-
-def _next_sets(sets: Iterator[bytes | None], num: int) -> pa.Array:
-    return pa.array(itertools.islice(sets, num), pa.large_binary())
+def _sets(context: Context, file: KeysFile, wanted: I64) -> Iterator[pa.Array]:
+    """The sets of shingles, those of some texts at a time; the texts are read once."""
+    table, key = context.table, context.shingle_key
+    sets = (
+        None if text is None else shingles(text, table, key).tobytes() for text in read_texts(file, wanted)
+    )
+    while found := list(itertools.islice(sets, _TEXTS_AT_ONCE)):
+        yield pa.array(found, pa.large_binary())
 
 
 class Compared(NamedTuple):
